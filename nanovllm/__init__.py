@@ -1,3 +1,3 @@
-"""Nano-vLLM Lab: an LLM serving engine whose scheduler decides, whose backend computes, and whose trace tells."""
+"""Nano-vLLM Lab: an LLM engine whose scheduler decides, whose backend computes and whose trace tells."""
 
 __version__ = "0.1.0"

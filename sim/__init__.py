@@ -1,1 +1,1 @@
-"""The same engine on a modelled GPU: a backend that computes nothing and predicts how long each step would take."""
+"""The same engine on a modelled GPU: a backend that computes nothing and predicts each step's time."""
