@@ -1,0 +1,1 @@
+"""The tests mirror the packages; what they share lies beside this file."""

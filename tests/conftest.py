@@ -1,0 +1,30 @@
+"""Set-up of the whole suite: how hard hypothesis looks, and which tests need a GPU."""
+
+import os
+import warnings
+
+import pytest
+from hypothesis import settings
+
+# No deadline: a slow machine is no fault of the code. On CI, the same examples every time.
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked ``gpu`` where there is none; torch is imported only if there are such tests."""
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_items and (reason := _why_no_gpu()):
+        for item in gpu_items:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _why_no_gpu() -> str | None:
+    try:
+        import torch
+    except ImportError:
+        return "needs torch"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a driver too old for this torch is no GPU either, not an error
+        return None if torch.cuda.is_available() else "needs an NVIDIA GPU that torch can use"
