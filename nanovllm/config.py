@@ -1,0 +1,118 @@
+"""What a user may choose about an engine. Checked once, on construction, never changed afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from nanovllm.errors import ConfigError
+
+POLICIES = ("prefill_first",)
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All options of the engine, with defaults; usable without a model.
+
+    The first group concerns the scheduler and the KV pool and means the same on every backend; the second
+    concerns the backend that runs a real model. ``Config.from_options`` refuses unknown names in words.
+    """
+
+    max_num_seqs: int = 512
+    """The most sequences that may be resident in ``running`` at once."""
+    max_num_batched_tokens: int = 16384
+    """Token budget of a step: the most tokens one forward pass computes."""
+    max_model_len: int = 4096
+    """The most tokens of one sequence, prompt and generated tokens together."""
+    kvcache_block_size: int = 256
+    """Token slots of one KV block; any positive number."""
+    num_kvcache_blocks: int = -1
+    """Blocks of the KV pool. -1: as many as the backend finds memory for."""
+    enable_prefix_caching: bool = True
+    """Reuse the KV of leading blocks that an earlier sequence computed."""
+    watermark_blocks: int = 0
+    """Blocks that stay free when a new request is admitted while others run. Trades a later start for fewer
+    preemptions."""
+    policy: str = "prefill_first"
+    """Who is scheduled when; one of ``POLICIES``."""
+    eos: int | tuple[int, ...] = -1
+    """End-of-sequence token id, or several. -1: none."""
+    seed: int = 0
+    """Source of all draws of requests that bring no seed of their own."""
+
+    model: str = ""
+    """A directory, a Hub name, or the built-in ``smollm2-135m``."""
+    device: str = "auto"
+    """One of ``DEVICES``. ``auto``: a CUDA card if there is one, else the CPU."""
+    dtype: str = "auto"
+    """One of ``DTYPES``. ``auto``: the type the weights are stored in on CUDA, float32 on a CPU."""
+    gpu_memory_utilization: float = 0.9
+    """Share of the card's memory that weights, activations and KV pool may take."""
+    tensor_parallel_size: int = 1
+    """Number of GPUs that share each layer."""
+    enforce_eager: bool = False
+    """Never capture CUDA graphs."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "kvcache_block_size"):
+            self._check_int(name, 1, "a whole number from 1 upward")
+        for name in ("watermark_blocks", "seed"):
+            self._check_int(name, 0, "a whole number from 0 upward")
+        self._check_int("tensor_parallel_size", 1, "a whole number from 1 upward")
+        if self.num_kvcache_blocks != -1:
+            self._check_int("num_kvcache_blocks", 1, "a whole number from 1 upward, or -1 for all that fit")
+        for name in ("enable_prefix_caching", "enforce_eager"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(name, getattr(self, name), "true or false")
+        for name, allowed in (("policy", POLICIES), ("device", DEVICES), ("dtype", DTYPES)):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(name, getattr(self, name), f"one of {', '.join(allowed)}")
+        share = self.gpu_memory_utilization
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+            raise ConfigError("gpu_memory_utilization", share, "a share above 0, at most 1")
+        if not isinstance(self.model, str):
+            raise ConfigError("model", self.model, "a directory or a name, as text")
+        self._check_eos()
+
+    def _check_int(self, name: str, low: int, allowed: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise ConfigError(name, value, allowed)
+
+    def _check_eos(self) -> None:
+        ids = self.eos if isinstance(self.eos, Sequence) else (self.eos,)
+        if not all(isinstance(token, int) and not isinstance(token, bool) and token >= -1 for token in ids):
+            raise ConfigError("eos", self.eos, "a token id, several of them, or -1 for none")
+        if not isinstance(self.eos, int):
+            object.__setattr__(self, "eos", tuple(ids))
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """The end-of-sequence ids as a set, empty where there are none."""
+        ids = (self.eos,) if isinstance(self.eos, int) else self.eos
+        return frozenset(token for token in ids if token >= 0)
+
+    def scheduling_options(self) -> dict[str, Any]:
+        """What decisions depend on, under the names that traces and workloads use."""
+        return {
+            "block_size": self.kvcache_block_size,
+            "num_blocks": self.num_kvcache_blocks,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "max_num_seqs": self.max_num_seqs,
+            "max_model_len": self.max_model_len,
+            "enable_prefix_caching": self.enable_prefix_caching,
+            "watermark_blocks": self.watermark_blocks,
+            "eos": sorted(self.eos_token_ids),
+        }
+
+    @classmethod
+    def from_options(cls, **options: Any) -> Config:
+        """Build a config from keyword options; an unknown name is a ``ConfigError`` that lists the known ones."""
+        known = [field.name for field in fields(cls)]
+        for name, value in options.items():
+            if name not in known:
+                raise ConfigError(name, value, f"there is no such option; the options are {', '.join(known)}")
+        return cls(**options)

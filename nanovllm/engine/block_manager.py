@@ -1,0 +1,221 @@
+"""The KV pool: which block is free, which table holds it, and whose content can be reused.
+
+A block is ``block_size`` consecutive token slots of KV cache. Free + in use = all blocks, always; the reference
+count of a block is the number of block tables that hold it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import islice
+
+import xxhash
+
+from nanovllm.engine.sequence import Sequence
+from nanovllm.trace.events import AnyEvent, BlockEvicted, BlocksAllocated, BlocksFreed, BlocksHashed, PrefixHit
+
+Emit = Callable[[AnyEvent], object]
+HashFunction = Callable[[bytes, int], int]
+
+
+class BlockContent:
+    """What a full block holds: its tokens, after those of all blocks before it.
+
+    Contents are interned: two blocks have equal content if and only if they have the same ``BlockContent``, so
+    "equal parent chain" is one identity check. ``copies`` are the blocks that hold it, in order of publication
+    (a dict serves as an ordered set).
+    """
+
+    __slots__ = ("copies", "hash", "parent", "tokens")
+
+    def __init__(self, hash: int, tokens: bytes, parent: BlockContent | None) -> None:
+        self.hash = hash
+        self.tokens = tokens
+        self.parent = parent
+        self.copies: dict[int, None] = {}
+
+
+class BlockManager:
+    """Hands out blocks, takes them back, and finds those whose KV a sequence can reuse.
+
+    Questions (``can_...``) change nothing and answer None or False for "no room now". Allocation takes the head
+    of the free list, release appends to its tail in reverse table order: the deepest block is reused first and
+    prefixes live longest. A released block keeps its content until it is handed out again.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        enable_prefix_caching: bool = True,
+        hash_function: HashFunction = xxhash.xxh64_intdigest,
+        emit: Emit | None = None,
+    ) -> None:
+        """``hash_function(tokens as little-endian 32-bit numbers, hash of the parent block or 0)`` -> 64 bits."""
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.enable_prefix_caching = enable_prefix_caching
+        self.ref_counts = [0] * num_blocks
+        self.free_blocks: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self.contents: list[BlockContent | None] = [None] * num_blocks
+        self._contents_by_hash: dict[int, list[BlockContent]] = {}
+        self._hash_function = hash_function
+        self._emit = emit
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that no table holds, whether they still cache content or not."""
+        return len(self.free_blocks)
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold the KV of this many tokens."""
+        return -(-num_tokens // self.block_size)
+
+    # ---- admission -------------------------------------------------------------------------------------------
+
+    def can_allocate(self, seq: Sequence, num_reserved_blocks: int = 0) -> int | None:
+        """How many leading blocks of ``seq`` can be reused, or None if the whole sequence does not fit now.
+
+        ``num_reserved_blocks`` must stay free. A hit on a free block is charged like a new one: reviving it
+        takes it off the free list.
+        """
+        hits = self._find_cached_blocks(seq)
+        num_free_hits = sum(not self.ref_counts[block] for block in hits)
+        num_new_blocks = self.num_blocks_for(seq.num_tokens) - len(hits)
+        if num_new_blocks + num_free_hits + num_reserved_blocks > len(self.free_blocks):
+            return None
+        return len(hits)
+
+    def allocate(self, seq: Sequence, num_cached_blocks: int) -> None:
+        """Give ``seq`` its block table: ``num_cached_blocks`` reused blocks, then new ones for all its tokens."""
+        assert not seq.block_table, f"{seq!r} is already allocated"
+        # Hits first: a new block must not be one that is about to be hit.
+        hits = self._find_cached_blocks(seq)[:num_cached_blocks]
+        assert len(hits) == num_cached_blocks, "blocks counted by can_allocate are gone"
+        for block in hits:
+            if self.ref_counts[block] == 0:
+                del self.free_blocks[block]
+            self.ref_counts[block] += 1
+        seq.block_table = hits
+        seq.num_published_blocks = num_cached_blocks
+        seq.num_cached_tokens = num_cached_blocks * self.block_size
+        if hits and self._emit is not None:
+            self._emit(PrefixHit(seq.request_id, list(hits), seq.num_cached_tokens))
+        self._append_new_blocks(seq, self.num_blocks_for(seq.num_tokens) - num_cached_blocks)
+
+    def _find_cached_blocks(self, seq: Sequence) -> list[int]:
+        """Leading blocks of ``seq`` that are in the cache, up to the first miss, never its last block: something
+        must be left to compute."""
+        found: list[int] = []
+        if not self.enable_prefix_caching:
+            return found
+        num_candidates = (seq.num_tokens - 1) // self.block_size
+        self._hash_full_blocks(seq, num_candidates)
+        content: BlockContent | None = None
+        for index in range(num_candidates):
+            content = self._find_content(seq, index, content)
+            if content is None:
+                break
+            found.append(next(reversed(content.copies)))  # the copy published last
+        return found
+
+    # ---- growth ----------------------------------------------------------------------------------------------
+
+    def can_append(self, seq: Sequence) -> bool:
+        """Whether the newest token of ``seq`` has a slot in its table, or a block is free to give it one."""
+        return seq.num_tokens <= len(seq.block_table) * self.block_size or bool(self.free_blocks)
+
+    def may_append(self, seq: Sequence) -> None:
+        """Append a block to the table of ``seq`` if its newest token has no slot yet."""
+        if seq.num_tokens > len(seq.block_table) * self.block_size:
+            self._append_new_blocks(seq, 1)
+
+    def _append_new_blocks(self, seq: Sequence, count: int) -> None:
+        for block in islice(self.free_blocks, count):
+            if self.contents[block] is not None:
+                self._evict(block)
+        blocks = [self.free_blocks.popitem(last=False)[0] for _ in range(count)]
+        for block in blocks:
+            self.ref_counts[block] = 1
+        seq.block_table += blocks
+        if self._emit is not None:
+            self._emit(BlocksAllocated(seq.request_id, blocks))
+
+    def _evict(self, block: int) -> None:
+        content = self.contents[block]
+        assert content is not None, f"block {block} has no content to evict"
+        self.contents[block] = None
+        del content.copies[block]
+        if not content.copies:
+            same_hash = self._contents_by_hash[content.hash]
+            same_hash.remove(content)
+            if not same_hash:
+                del self._contents_by_hash[content.hash]
+        if self._emit is not None:
+            self._emit(BlockEvicted(block, f"{content.hash:016x}"))
+
+    # ---- publication -----------------------------------------------------------------------------------------
+
+    def hash_blocks(self, seq: Sequence) -> None:
+        """Publish the blocks that this step completed, never before their KV exists: call it when the step's
+        ``num_scheduled_tokens`` are computed and not yet counted in ``num_cached_tokens``."""
+        first = seq.num_published_blocks
+        last = (seq.num_cached_tokens + seq.num_scheduled_tokens) // self.block_size
+        if first == last or not self.enable_prefix_caching:
+            return
+        self._hash_full_blocks(seq, last)
+        parent = self.contents[seq.block_table[first - 1]] if first else None
+        for index in range(first, last):
+            block = seq.block_table[index]
+            content = self._find_content(seq, index, parent)
+            if content is None:
+                content = BlockContent(seq.block_hashes[index], seq.block_tokens[index], parent)
+                self._contents_by_hash.setdefault(content.hash, []).append(content)
+            content.copies[block] = None
+            self.contents[block] = parent = content
+        seq.num_published_blocks = last
+        if self._emit is not None:
+            hashes = [f"{value:016x}" for value in seq.block_hashes[first:last]]
+            self._emit(BlocksHashed(seq.request_id, seq.block_table[first:last], hashes))
+
+    def _hash_full_blocks(self, seq: Sequence, num_blocks: int) -> None:
+        """Extend the hashes kept on ``seq`` to its first ``num_blocks`` blocks; each is computed once."""
+        first = len(seq.block_hashes)
+        if first >= num_blocks:
+            return
+        size = self.block_size
+        width_bytes = size * 4
+        data = array("I", seq.token_ids[first * size : num_blocks * size]).tobytes()
+        parent_hash = seq.block_hashes[-1] if first else 0
+        for start in range(0, len(data), width_bytes):
+            tokens = data[start : start + width_bytes]
+            parent_hash = self._hash_function(tokens, parent_hash)
+            seq.block_tokens.append(tokens)
+            seq.block_hashes.append(parent_hash)
+
+    def _find_content(self, seq: Sequence, index: int, parent: BlockContent | None) -> BlockContent | None:
+        """The cached content equal to block ``index`` of ``seq``: equal hash, tokens and parent chain, so that a
+        hash collision can never serve wrong KV."""
+        for content in self._contents_by_hash.get(seq.block_hashes[index], ()):
+            if content.parent is parent and content.tokens == seq.block_tokens[index]:
+                return content
+        return None
+
+    # ---- release ---------------------------------------------------------------------------------------------
+
+    def deallocate(self, seq: Sequence) -> None:
+        """Release all blocks of ``seq``, the deepest first, and forget how far its KV was computed."""
+        released = seq.block_table[::-1]
+        for block in released:
+            assert self.ref_counts[block] > 0, f"block {block} is released twice"
+            self.ref_counts[block] -= 1
+            if self.ref_counts[block] == 0:
+                self.free_blocks[block] = None
+        seq.block_table = []
+        seq.num_published_blocks = 0
+        seq.num_cached_tokens = 0
+        if released and self._emit is not None:
+            self._emit(BlocksFreed(seq.request_id, released))

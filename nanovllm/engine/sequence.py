@@ -1,0 +1,147 @@
+"""One request inside the engine: its tokens, and how far their KV is computed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence as TokenIds
+from enum import Enum
+
+from nanovllm.errors import RequestError
+from nanovllm.sampling_params import SamplingParams
+from nanovllm.trace.events import RequestId
+
+MAX_TOKEN_ID = 2**32 - 1
+"""Token ids are hashed as unsigned 32-bit numbers."""
+
+
+class SequenceStatus(Enum):
+    """Where a sequence stands. A preempted one is ``WAITING`` again."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """A prompt plus the tokens generated so far, and the counters the scheduler works with.
+
+    Knows neither block size nor engine, so sequences of engines with different block sizes live side by side.
+
+    ============================ ==========================================================================
+    ``num_prompt_tokens``        length of the prompt as submitted
+    ``num_tokens``               prompt + generated tokens, the newest included
+    ``num_cached_tokens``        tokens whose KV is in the cache: prefix hits + all that was computed; the
+                                 newest generated token is not among them yet
+    ``num_scheduled_tokens``     tokens that the current step computes; 0 between steps
+    ``num_completion_tokens``    ``num_tokens - num_prompt_tokens``
+    ============================ ==========================================================================
+    """
+
+    __slots__ = (
+        "block_hashes",
+        "block_table",
+        "block_tokens",
+        "end_token_ids",
+        "finish_reason",
+        "num_cached_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "num_published_blocks",
+        "num_scheduled_tokens",
+        "num_tokens",
+        "num_tokens_limit",
+        "request_id",
+        "sampling_params",
+        "status",
+        "stop_condition",
+        "token_ids",
+    )
+
+    def __init__(
+        self,
+        token_ids: TokenIds[int],
+        sampling_params: SamplingParams | None = None,
+        request_id: RequestId | None = None,
+        stop_condition: Callable[[Sequence], bool] | None = None,
+    ) -> None:
+        """``token_ids``: the prompt. ``request_id``: None lets the scheduler number it.
+
+        ``stop_condition``: asked after each new token whether the request ends here (reason ``stop``).
+        Raises ``RequestError`` for an empty prompt or ids that are no token ids.
+        """
+        self.token_ids = _checked_token_ids(token_ids)
+        self.sampling_params = SamplingParams() if sampling_params is None else sampling_params
+        self.request_id = request_id
+        self.stop_condition = stop_condition
+        self.status = SequenceStatus.WAITING
+        self.finish_reason: str | None = None
+
+        self.num_prompt_tokens = self.num_tokens = len(self.token_ids)
+        self.num_tokens_limit = self.num_tokens + self.sampling_params.max_tokens
+        self.num_cached_tokens = 0
+        self.num_scheduled_tokens = 0
+        self.num_preemptions = 0
+        self.end_token_ids: frozenset[int] = frozenset(self.sampling_params.stop_token_ids)
+
+        # Kept by the block manager: the blocks in order, and of each full block the content that identifies it
+        # (computed once, kept over preemptions) and how many of them are published under this table.
+        self.block_table: list[int] = []
+        self.block_hashes: list[int] = []
+        self.block_tokens: list[bytes] = []
+        self.num_published_blocks = 0
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens to generate."""
+        return self.sampling_params.max_tokens
+
+    @property
+    def num_completion_tokens(self) -> int:
+        """Tokens generated so far."""
+        return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """The prompt as submitted."""
+        return self.token_ids[: self.num_prompt_tokens]
+
+    @property
+    def completion_token_ids(self) -> list[int]:
+        """The tokens generated so far."""
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def last_token(self) -> int:
+        """The newest token: what a decode step computes."""
+        return self.token_ids[-1]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the sequence has left the engine, for whatever reason."""
+        return self.status is SequenceStatus.FINISHED
+
+    def append_token(self, token_id: int) -> None:
+        """Add a sampled token. Its KV is computed in the next step that schedules this sequence."""
+        self.token_ids.append(token_id)
+        self.num_tokens += 1
+
+    def __len__(self) -> int:
+        return self.num_tokens
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.request_id!r}, {self.status.value}, prompt {self.num_prompt_tokens}, "
+            f"tokens {self.num_tokens}, cached {self.num_cached_tokens}, blocks {self.block_table})"
+        )
+
+
+def _checked_token_ids(token_ids: TokenIds[int]) -> list[int]:
+    if len(token_ids) == 0:
+        raise RequestError("empty_prompt", "the prompt is empty: at least one token is needed")
+    try:
+        return array("I", token_ids).tolist()
+    except (TypeError, OverflowError):
+        wrong = next(t for t in token_ids if not (isinstance(t, int) and 0 <= t <= MAX_TOKEN_ID))
+        raise RequestError(
+            "bad_token_id", f"the prompt holds {wrong!r}: token ids are whole numbers from 0 to {MAX_TOKEN_ID}"
+        ) from None

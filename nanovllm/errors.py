@@ -1,0 +1,68 @@
+"""Every error a user can meet. One line each: what was wrong, where, and what is allowed.
+
+Three outcomes are kept apart throughout the project: a caller's mistake raises an error from this module,
+"not now" is a return value that changed nothing, and a broken rule of our own is an ``assert`` with a sentence.
+"""
+
+from __future__ import annotations
+
+
+class NanoVllmError(Exception):
+    """Base of all errors raised on purpose by this project."""
+
+
+class UserError(NanoVllmError, ValueError):
+    """A caller's mistake. Command-line tools print its one line and exit with code 2."""
+
+
+class ConfigError(UserError):
+    """An engine or sampling option has a value that is not allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field = field
+        self.value = value
+        super().__init__(f"{field}={value!r} is not allowed: {allowed}")
+
+
+class RequestError(UserError):
+    """A request that can never run. The requests beside it go on.
+
+    ``reason`` is the word that the trace records, ``needed_blocks`` and ``num_blocks`` are the numbers behind
+    it (0 where the size of the KV pool does not matter).
+    """
+
+    def __init__(self, reason: str, message: str, needed_blocks: int = 0, num_blocks: int = 0) -> None:
+        self.reason = reason
+        self.needed_blocks = needed_blocks
+        self.num_blocks = num_blocks
+        super().__init__(message)
+
+
+class FileError(UserError):
+    """A file that cannot be used: says which file, which line (1-based, where known) and what is wrong."""
+
+    def __init__(self, path: object, message: str, line: int | None = None) -> None:
+        self.path = str(path)
+        self.line = line
+        place = self.path if line is None else f"{self.path}:{line}"
+        super().__init__(f"{place}: {message}")
+
+
+class WorkloadError(FileError):
+    """A workload file with a mistake in it."""
+
+
+class TraceError(FileError):
+    """A trace that is empty, foreign, of another schema, or contradicts itself."""
+
+
+class ModelError(UserError):
+    """A model that is missing, incomplete or of a kind that is not supported."""
+
+
+class MemoryPoolError(UserError):
+    """Too little memory for the weights and at least one request's KV blocks."""
+
+
+class StepError(NanoVllmError):
+    """A backend could not compute one step (out of memory, say). Fails the step's requests, not the engine."""

@@ -1,0 +1,68 @@
+"""How one request's tokens are drawn and when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nanovllm.errors import ConfigError
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """Checked on construction; a wrong value raises ``ConfigError``.
+
+    Filters apply in the order temperature, top-k, top-p, min-p, to the distribution left by the one before.
+    """
+
+    temperature: float = 1.0
+    """Divides the logits. 0 means greedy: always the most likely token."""
+    max_tokens: int = 64
+    """The most tokens to generate."""
+    top_k: int = 0
+    """Keep the k most likely tokens. 0 or -1 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of most likely tokens whose probabilities reach this sum."""
+    min_p: float = 0.0
+    """Drop tokens less likely than this share of the most likely one."""
+    seed: int | None = None
+    """Makes this request's draws repeatable, whatever runs beside it. None: drawn from the engine's seed."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the request; the text returned is cut before the first of them. A single text will do."""
+    stop_token_ids: tuple[int, ...] = field(default=())
+    """Token ids that end the request, besides the model's own end-of-sequence ids."""
+    ignore_eos: bool = False
+    """Go on to ``max_tokens`` even when an end-of-sequence token is drawn."""
+
+    def __post_init__(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        self._check_numbers()
+        if not all(isinstance(text, str) and text for text in stop):
+            raise ConfigError("stop", self.stop, "texts of at least one character")
+        if not all(_is_int(token) and token >= 0 for token in self.stop_token_ids):
+            raise ConfigError("stop_token_ids", self.stop_token_ids, "token ids, whole numbers from 0")
+        if not isinstance(self.ignore_eos, bool):
+            raise ConfigError("ignore_eos", self.ignore_eos, "true or false")
+
+    def _check_numbers(self) -> None:
+        if not _is_number(self.temperature) or not 0 <= self.temperature < float("inf"):
+            raise ConfigError("temperature", self.temperature, "a number from 0 (greedy) upward")
+        if not _is_int(self.max_tokens) or self.max_tokens < 1:
+            raise ConfigError("max_tokens", self.max_tokens, "a whole number from 1 upward")
+        if not _is_int(self.top_k) or self.top_k < -1:
+            raise ConfigError("top_k", self.top_k, "a whole number from 1 upward, or 0 or -1 for all tokens")
+        if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
+            raise ConfigError("top_p", self.top_p, "a number above 0, at most 1")
+        if not _is_number(self.min_p) or not 0 <= self.min_p <= 1:
+            raise ConfigError("min_p", self.min_p, "a number from 0 to 1")
+        if self.seed is not None and (not _is_int(self.seed) or self.seed < 0):
+            raise ConfigError("seed", self.seed, "a whole number from 0 upward, or none")

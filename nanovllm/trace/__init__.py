@@ -1,0 +1,1 @@
+"""What happened: the events of a run, and everything that reads them."""
