@@ -25,9 +25,11 @@ class WallClock:
         self._start_s = time.perf_counter()
 
     def now(self) -> float:
+        """Seconds since this clock was made."""
         return time.perf_counter() - self._start_s
 
     def wait_until(self, time_s: float) -> None:
+        """Sleep until ``time_s``."""
         delay_s = time_s - self.now()
         if delay_s > 0:
             time.sleep(delay_s)
@@ -40,9 +42,11 @@ class VirtualClock:
         self._now_s = 0.0
 
     def now(self) -> float:
+        """The virtual time in seconds."""
         return self._now_s
 
     def wait_until(self, time_s: float) -> None:
+        """Jump to ``time_s``, unless it has passed."""
         self._now_s = max(self._now_s, time_s)
 
     def advance(self, duration_s: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence as TokenIds
 from enum import Enum
+from typing import cast
 
 from nanovllm.errors import RequestError
 from nanovllm.sampling_params import SamplingParams
@@ -71,7 +72,7 @@ class Sequence:
         """
         self.token_ids = _checked_token_ids(token_ids)
         self.sampling_params = SamplingParams() if sampling_params is None else sampling_params
-        self.request_id = request_id
+        self.request_id = cast(RequestId, request_id)  # None only until the scheduler numbers it
         self.stop_condition = stop_condition
         self.status = SequenceStatus.WAITING
         self.finish_reason: str | None = None

@@ -12,14 +12,14 @@ rebuilds queues, block tables, reference counts, free list and hash map as the e
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar
 
 import msgspec
 
 SCHEMA_VERSION = 1
 """Raised whenever a field changes its meaning, comes or goes."""
 
-RequestId = Union[str, int]
+RequestId = str | int
 
 
 def _snake_case(class_name: str) -> str:
@@ -188,22 +188,22 @@ class StepFinished(Event, frozen=True, gc=False):
     tokens: int
 
 
-AnyEvent = Union[
-    TraceStarted,
-    RequestAdded,
-    RequestRejected,
-    StepStarted,
-    PrefixHit,
-    BlocksAllocated,
-    BlockEvicted,
-    ChunkScheduled,
-    DecodeScheduled,
-    Preempted,
-    Held,
-    BlocksHashed,
-    TokensAppended,
-    RequestFinished,
-    BlocksFreed,
-    StepFinished,
-]
+AnyEvent = (
+    TraceStarted
+    | RequestAdded
+    | RequestRejected
+    | StepStarted
+    | PrefixHit
+    | BlocksAllocated
+    | BlockEvicted
+    | ChunkScheduled
+    | DecodeScheduled
+    | Preempted
+    | Held
+    | BlocksHashed
+    | TokensAppended
+    | RequestFinished
+    | BlocksFreed
+    | StepFinished
+)
 """The union that decoders use."""
