@@ -1,0 +1,1 @@
+"""How fast the engine's own code is: ``python -m sim.benchmarks`` (or ``make bench``)."""
