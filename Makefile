@@ -77,9 +77,11 @@ $(VENV)/.docs: EXTRAS := docs
 $(VENV)/.dev: $(VENV)/.demo
 $(VENV)/.docs: $(VENV)/.dev
 
-$(VENV)/.demo $(VENV)/.dev $(VENV)/.docs: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "error: Python 3.10 or newer is needed, $(PYTHON) is %d.%d: name a newer one, as in make PYTHON=python3.12" % v[:2])'
-	@test -x $(BIN)/pip || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing nanovllm-lab[$(EXTRAS)] into $(VENV); the first time takes a few minutes"
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $@
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "error: Python 3.10 or newer is needed, $(PYTHON) is %d.%d: name a newer one, as in make PYTHON=python3.12" % v[:2])'
+	$(PYTHON) -m venv $(VENV)
