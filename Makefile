@@ -20,7 +20,7 @@ demo: $(VENV)/.demo ## Watch the engine work: set up what the demo needs, then r
 
 .PHONY: bench
 bench: $(VENV)/.demo ## Measure how fast the engine and the simulator are on this machine
-	$(BIN)/nanovllm bench
+	$(BIN)/python -m sim.benchmarks
 
 ##@ Work on it
 
