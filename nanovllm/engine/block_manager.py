@@ -102,6 +102,8 @@ class BlockManager:
         seq.block_table = hits
         seq.num_published_blocks = num_cached_blocks
         seq.num_cached_tokens = num_cached_blocks * self.block_size
+        if not seq.num_preemptions:
+            seq.num_prefix_hit_tokens = seq.num_cached_tokens
         if hits and self._emit is not None:
             self._emit(PrefixHit(seq.request_id, list(hits), seq.num_cached_tokens))
         self._append_new_blocks(seq, self.num_blocks_for(seq.num_tokens) - num_cached_blocks)

@@ -26,12 +26,16 @@ from nanovllm.trace.events import (
 
 
 class StepResult(NamedTuple):
-    """What one step did. ``error`` says why its requests failed, if they did."""
+    """What one step did, and when on the engine's clock. ``num_tokens``: how many it computed. ``error`` says why
+    its requests failed, if they did."""
 
     step: int
     batch: ScheduledBatch
     finished: list[Sequence]
     error: StepError | None
+    num_tokens: int
+    started_s: float
+    finished_s: float
 
 
 class Engine:
@@ -127,11 +131,12 @@ class Engine:
     def step(self) -> StepResult:
         """One step: schedule, execute, postprocess. A step that schedules nothing does not call the backend."""
         step, scheduler, emit = self.step_index, self.scheduler, self._emit
+        started_s = self.clock.now()
         if emit is not None:
             queues = len(scheduler.waiting), len(scheduler.running)
-            emit(StepStarted(step, self.clock.now(), *queues, scheduler.block_manager.num_free_blocks))
+            emit(StepStarted(step, started_s, *queues, scheduler.block_manager.num_free_blocks))
         batch = scheduler.schedule()
-        num_tokens = batch.num_tokens if emit is not None else 0
+        num_tokens = batch.num_tokens
         finished: list[Sequence] = []
         step_error: StepError | None = None
         if batch.sequences:
@@ -141,10 +146,11 @@ class Engine:
                 step_error, finished = error, self._fail(batch)
             else:
                 finished = scheduler.postprocess(batch.sequences, token_ids, batch.is_prefill, self.clock.now())
+        finished_s = self.clock.now()
         if emit is not None:
-            emit(StepFinished(step, self.clock.now(), batch.phase, num_tokens))
+            emit(StepFinished(step, finished_s, batch.phase, num_tokens))
         self.step_index += 1
-        return StepResult(step, batch, finished, step_error)
+        return StepResult(step, batch, finished, step_error, num_tokens, started_s, finished_s)
 
     def _fail(self, batch: ScheduledBatch) -> list[Sequence]:
         failed = [seq for seq in batch.sequences if not seq.is_finished]

@@ -35,6 +35,8 @@ class Sequence:
                                  newest generated token is not among them yet
     ``num_scheduled_tokens``     tokens that the current step computes; 0 between steps
     ``num_completion_tokens``    ``num_tokens - num_prompt_tokens``
+    ``num_prefix_hit_tokens``    tokens that were in the cache when it was first admitted; what it finds of its own
+                                 after a preemption does not count
     ============================ ==========================================================================
     """
 
@@ -46,6 +48,7 @@ class Sequence:
         "finish_reason",
         "num_cached_tokens",
         "num_preemptions",
+        "num_prefix_hit_tokens",
         "num_prompt_tokens",
         "num_published_blocks",
         "num_scheduled_tokens",
@@ -81,6 +84,7 @@ class Sequence:
         self.num_tokens_limit = self.num_tokens + self.sampling_params.max_tokens
         self.num_cached_tokens = 0
         self.num_scheduled_tokens = 0
+        self.num_prefix_hit_tokens = 0
         self.num_preemptions = 0
         self.end_token_ids: frozenset[int] = frozenset(self.sampling_params.stop_token_ids)
 
