@@ -1,0 +1,1 @@
+"""The ``nanovllm`` command: one module a command. The one place where engine, simulator and views meet."""

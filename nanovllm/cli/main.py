@@ -1,0 +1,88 @@
+"""Where the ``nanovllm`` command begins: its table of contents, and what becomes of errors.
+
+Command modules import what they need inside their functions, so that help and errors come at once and a machine
+without torch can simulate, check and draw.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from nanovllm import __version__
+from nanovllm.cli.console import print_error
+from nanovllm.errors import UserError
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+
+OPTIONAL_MODULES = {"gguf": "engine", "safetensors": "engine", "torch": "engine", "transformers": "engine"}
+"""Modules of the optional dependencies, and the extra that brings each."""
+
+app = typer.Typer(
+    name="nanovllm",
+    help="An LLM serving engine to watch: run a model, simulate a GPU, and look at every decision of the scheduler.",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nanovllm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _without_command(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; ``arguments`` default to those of the process. Returns the exit code.
+
+    A user's mistake is one line on standard error and code 2. Anything else that goes wrong is ours and shows.
+    """
+    try:
+        result = get_command(app).main(arguments, prog_name="nanovllm", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone, `head` for one. Python would complain when it flushes the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (UserError, OSError, typer.TyperException) as error:
+        print_error(_describe(error))
+        return EXIT_USER_ERROR
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL_MODULES:
+            raise
+        print_error(f"this needs {error.name}: pip install 'nanovllm-lab[{OPTIONAL_MODULES[error.name]}]'")
+        return EXIT_USER_ERROR
+    return result if isinstance(result, int) else 0
+
+
+def _describe(error: Exception) -> str:
+    match error:
+        case typer.TyperException():
+            message, context = error.format_message().rstrip("."), getattr(error, "ctx", None)
+            hint = f"; see {context.command_path} --help" if context is not None else ""
+            return message[:1].lower() + message[1:] + hint
+        case OSError(filename=str(name), strerror=str(problem)):
+            return f"{name}: {problem[:1].lower()}{problem[1:]}"
+        case _:
+            return str(error)

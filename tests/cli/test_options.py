@@ -1,0 +1,93 @@
+"""Options made from a dataclass: each field is one, with its name, type, default and docstring."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from nanovllm.cli.options import examples, field_docs, takes
+from nanovllm.config import Config
+from nanovllm.errors import ConfigError
+from nanovllm.sampling_params import SamplingParams
+
+MODES = ("slow", "fast")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One field of each kind."""
+
+    count: int = 3
+    """How many, as in ``[1, 2]``."""
+    share: float = 0.5
+    is_on: bool = True
+    mode: str = "slow"
+    """One of ``MODES``, on
+    two lines."""
+    seed: int | None = None
+    ids: int | tuple[int, ...] = -1
+    words: tuple[str, ...] = ("a", "b")
+
+
+def run(*arguments: str) -> Sample:
+    received: list[Sample] = []
+    app = typer.Typer()
+
+    @app.command()
+    @takes("sample", Sample, panel="Sample", defaults={"share": 0.25}, names={"seed": "dice_seed"})
+    def command(path: Annotated[str, typer.Argument()], *, sample: Sample) -> None:
+        assert path == "here"
+        received.append(sample)
+
+    result = CliRunner().invoke(app, ["here", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return received[0]
+
+
+def test_without_options_the_defaults_hold() -> None:
+    assert run() == Sample(share=0.25)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--count", "7"], {"count": 7}),
+        (["--no-is-on"], {"is_on": False}),
+        (["--mode", "fast"], {"mode": "fast"}),
+        (["--dice-seed", "0"], {"seed": 0}),
+        (["--ids", "5", "--ids", "6"], {"ids": (5, 6)}),
+        (["--words", "c"], {"words": ("c",)}),
+        (["--share", "1"], {"share": 1.0}),
+    ],
+)
+def test_each_kind_of_field(arguments: list[str], expected: dict[str, object]) -> None:
+    assert run(*arguments) == Sample(**{"share": 0.25, **expected})  # type: ignore[arg-type]
+
+
+def test_docs_are_the_text_under_the_field_with_named_tuples_spelt_out() -> None:
+    docs = field_docs(Sample)
+    assert docs == {"count": "How many, as in [1, 2].", "mode": "One of slow, fast, on two lines."}
+
+
+@pytest.mark.parametrize("dataclass", [Config, SamplingParams])
+def test_every_option_of_the_engine_is_documented(dataclass: type) -> None:
+    assert list(field_docs(dataclass)) == [field.name for field in fields(dataclass)]
+
+
+def test_the_dataclass_judges_the_values() -> None:
+    app = typer.Typer()
+
+    @app.command()
+    @takes("config", Config, panel="Engine")
+    def command(*, config: Config) -> None:
+        raise AssertionError("a wrong value got through")
+
+    with pytest.raises(ConfigError, match="max_num_seqs=0"):
+        CliRunner().invoke(app, ["--max-num-seqs", "0"], catch_exceptions=False)
+
+
+def test_examples_keep_their_brackets() -> None:
+    assert examples("show [a]") == "Example:\n\nshow \\[a]"
+    assert examples("a", "b").startswith("Examples:")
