@@ -1,0 +1,117 @@
+"""A step can be no faster than its bytes and its arithmetic allow; the roofline model says that it is just as fast.
+
+Every number below follows from the shape of the model and two rates of the card. What no roofline knows is the
+program around the kernels: three constants stand for it, as fitted by others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+
+from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.model_spec import ModelSpec
+from sim.cost_models.step_time import StepTime
+from sim.hardware import GPU
+
+ALL_REDUCE_LATENCY_S = 8e-6
+"""Assumed time of an all-reduce of next to nothing among the cards of one host."""
+
+_num_tokens = attrgetter("num_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOverhead:
+    """Time that the GPU waits for the program. The defaults are BLIS's fit to vLLM 0.15 on an H100."""
+
+    step_s: float = 126e-6
+    """Each step."""
+    sequence_s: float = 4e-6
+    """Each sequence of a step."""
+    layer_s: float = 32e-6
+    """Each layer of the model, each step: launches, and kernels too small to fill the card."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """The time of a step from ``model``, ``gpu`` and the number of GPUs that share each layer."""
+
+    model: ModelSpec
+    gpu: GPU
+    tensor_parallel_size: int = 1
+    host: HostOverhead = HostOverhead()
+
+    def step_time(self, batch: ScheduledBatch) -> StepTime:
+        """See ``CostModel``. Every scheduled token is charged, also one that was computed before a preemption."""
+        seqs = batch.sequences
+        if batch.is_prefill:
+            num_new = [seq.num_scheduled_tokens for seq in seqs]
+            num_seen = [seq.num_cached_tokens + seq.num_scheduled_tokens for seq in seqs]
+            # Each new token sees itself and all before it.
+            num_pairs = sum(new * seen - new * (new - 1) // 2 for new, seen in zip(num_new, num_seen, strict=True))
+            return self.predict(len(seqs), sum(num_new), sum(num_seen), num_pairs)
+        num_kv_tokens = sum(map(_num_tokens, seqs))
+        return self.predict(len(seqs), len(seqs), num_kv_tokens, num_kv_tokens)
+
+    def predict(self, num_seqs: int, num_tokens: int, num_kv_tokens: int, num_pairs: int) -> StepTime:
+        """The time of a step that computes ``num_tokens`` tokens of ``num_seqs`` sequences, attends to
+        ``num_kv_tokens`` cached and new tokens, and to ``num_pairs`` pairs of a new token and one that it sees."""
+        model, gpu, num_gpus = self.model, self.gpu, self.tensor_parallel_size
+        bytes_per_s, flops_per_s = gpu.achievable_bandwidth_bytes_per_s, gpu.achievable_flops_per_s
+
+        activation_bytes = num_tokens * self._activation_bytes_per_token + num_seqs * self._head_bytes_per_seq
+        weights_s = (self._weight_bytes + activation_bytes) / bytes_per_s
+        matmul_flops = num_tokens * model.matmul_flops_per_token + num_seqs * model.head_flops_per_token
+        matmul_s = matmul_flops / num_gpus / flops_per_s
+
+        kv_bytes_per_token = model.kv_bytes_per_token / num_gpus
+        kv_read_s = num_kv_tokens * kv_bytes_per_token / bytes_per_s
+        kv_write_s = num_tokens * kv_bytes_per_token / bytes_per_s
+        attention_s = num_pairs * self._flops_per_pair / num_gpus / flops_per_s
+
+        host = self.host
+        return StepTime(
+            weights_s=weights_s,
+            matmul_s=max(0.0, matmul_s - weights_s),
+            kv_traffic_s=kv_read_s + kv_write_s,
+            attention_s=max(0.0, attention_s - kv_read_s),
+            communication_s=self._communication_s(num_seqs, num_tokens) if num_gpus > 1 else 0.0,
+            host_s=host.step_s + num_seqs * host.sequence_s + model.num_layers * host.layer_s,
+        )
+
+    # ---- what depends on the model alone ---------------------------------------------------------------------
+
+    @cached_property
+    def _weight_bytes(self) -> float:
+        """Read by each GPU in each step: all matrices. Of the embedding only the rows of the tokens are read."""
+        num_weights = self.model.num_layers * self.model.num_layer_matrix_weights
+        num_weights += self.model.vocab_size * self.model.hidden_size
+        return num_weights * self.model.dtype_bytes / self.tensor_parallel_size
+
+    @cached_property
+    def _activation_bytes_per_token(self) -> float:
+        """What the four matrix products of all layers take and give: hidden states whole, the rest shared out."""
+        model = self.model
+        num_shared_out = 2 * model.q_size + 2 * model.kv_size + 3 * model.intermediate_size
+        num_values = 4 * model.hidden_size + num_shared_out / self.tensor_parallel_size
+        return model.num_layers * num_values * model.dtype_bytes
+
+    @cached_property
+    def _head_bytes_per_seq(self) -> float:
+        """A hidden state in, logits out."""
+        return (self.model.hidden_size + self.model.vocab_size / self.tensor_parallel_size) * self.model.dtype_bytes
+
+    @cached_property
+    def _flops_per_pair(self) -> int:
+        return self.model.attention_flops(1, 1)
+
+    def _communication_s(self, num_seqs: int, num_tokens: int) -> float:
+        """Two all-reduces of the hidden states a layer, and one gathering of the logits. In a ring of n GPUs each
+        sends (n - 1) / n of the data twice (once to gather)."""
+        model, num_gpus = self.model, self.tensor_parallel_size
+        hidden_bytes = num_tokens * model.hidden_size * model.dtype_bytes
+        logits_bytes = num_seqs * model.vocab_size * model.dtype_bytes
+        num_all_reduces = 2 * model.num_layers
+        sent_bytes = (num_all_reduces * 2 * hidden_bytes + logits_bytes) * (num_gpus - 1) / num_gpus
+        return sent_bytes / self.gpu.link_bytes_per_s + (num_all_reduces + 1) * ALL_REDUCE_LATENCY_S

@@ -1,0 +1,55 @@
+"""What every cost model answers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from nanovllm.engine.batch import ScheduledBatch
+
+
+class StepTime(msgspec.Struct, frozen=True, gc=False):
+    """Where the time of one step goes. The parts follow each other; all are in seconds.
+
+    Arithmetic runs while memory is read, so ``matmul_s`` and ``attention_s`` are only what reading does not hide: a
+    step in which both are 0 is bound by memory.
+    """
+
+    weights_s: float = 0.0
+    """Reading the weights, and the activations that the matrix products take and give."""
+    matmul_s: float = 0.0
+    """Matrix products beyond that."""
+    kv_traffic_s: float = 0.0
+    """Reading the KV of all tokens that are attended to, and writing that of the new ones."""
+    attention_s: float = 0.0
+    """Attention's arithmetic beyond that."""
+    communication_s: float = 0.0
+    """Between the GPUs of a tensor-parallel group."""
+    host_s: float = 0.0
+    """The program around the kernels: scheduling, preparing inputs, launching, sampling, taking in the tokens."""
+
+    @property
+    def total_s(self) -> float:
+        """The step's duration."""
+        gpu_s = self.weights_s + self.matmul_s + self.kv_traffic_s + self.attention_s
+        return gpu_s + self.communication_s + self.host_s
+
+    def __add__(self, other: StepTime) -> StepTime:
+        """The time of two steps, part by part."""
+        return StepTime(
+            self.weights_s + other.weights_s,
+            self.matmul_s + other.matmul_s,
+            self.kv_traffic_s + other.kv_traffic_s,
+            self.attention_s + other.attention_s,
+            self.communication_s + other.communication_s,
+            self.host_s + other.host_s,
+        )
+
+
+class CostModel(Protocol):
+    """Predicts steps. A pure function of the batch: no clock, no memory of earlier steps."""
+
+    def step_time(self, batch: ScheduledBatch) -> StepTime:
+        """How long a step of this batch (of at least one sequence) takes."""
+        ...

@@ -1,0 +1,41 @@
+"""How many KV blocks fit beside the weights."""
+
+from __future__ import annotations
+
+from nanovllm.config import Config
+from nanovllm.errors import MemoryPoolError
+from nanovllm.model_spec import ModelSpec
+from sim.hardware import GPU
+
+RESERVED_BYTES = 2**30
+"""Assumed to be taken by the CUDA context, the libraries' workspaces and the captured graphs."""
+
+
+def activation_bytes(config: Config, model: ModelSpec) -> float:
+    """The most that a step's activations take on one GPU: at the widest place of a layer the hidden state, its
+    residual and the MLP's gate, up and product stand side by side for each token of the budget; the logits of
+    ``max_num_seqs`` sequences stand as 32-bit numbers, twice (as they are, and while tokens are drawn)."""
+    num_gpus = config.tensor_parallel_size
+    num_values = 2 * model.hidden_size + 3 * model.intermediate_size / num_gpus
+    logits_bytes = 2 * 4 * config.max_num_seqs * model.vocab_size / num_gpus
+    return config.max_num_batched_tokens * num_values * model.dtype_bytes + logits_bytes
+
+
+def num_kv_blocks_that_fit(config: Config, model: ModelSpec, gpu: GPU) -> int:
+    """Blocks of the KV pool on each of ``config.tensor_parallel_size`` GPUs, which share the heads of a block.
+
+    ``gpu_memory_utilization`` of the card is used. Raises ``MemoryPoolError`` if not even one block is left.
+    """
+    usable_bytes = gpu.memory_bytes * config.gpu_memory_utilization
+    weight_bytes = model.weight_bytes / config.tensor_parallel_size
+    other_bytes = activation_bytes(config, model) + RESERVED_BYTES
+    block_bytes = config.kvcache_block_size * model.kv_bytes_per_token / config.tensor_parallel_size
+    num_blocks = int((usable_bytes - weight_bytes - other_bytes) // block_bytes)
+    if num_blocks < 1:
+        raise MemoryPoolError(
+            f"gpu={gpu.name!r} has {gpu.memory_bytes / 1e9:.1f} GB, of which gpu_memory_utilization="
+            f"{config.gpu_memory_utilization} may be used, but the weights take {weight_bytes / 1e9:.1f} GB and "
+            f"activations {other_bytes / 1e9:.1f} GB: no room for a KV block; raise tensor_parallel_size or lower "
+            f"max_num_batched_tokens"
+        )
+    return num_blocks

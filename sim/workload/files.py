@@ -1,0 +1,140 @@
+"""Workload files: JSON Lines, one request a line, compressed if the name ends in ``.gz``."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+from nanovllm.errors import ConfigError, WorkloadError
+from sim.workload.request import WorkloadRequest
+
+FIELDS = tuple(field.name for field in msgspec.structs.fields(WorkloadRequest))
+"""The fields that a line may have."""
+
+
+def read_workload(path: str | Path, *, allow_text: bool = False) -> list[WorkloadRequest]:
+    """All requests of a file in order of arrival; those that arrive together stay in the order of the file.
+
+    ``allow_text``: whoever runs it has a tokenizer. Raises ``WorkloadError`` naming file, line, field, value and
+    what is allowed.
+    """
+    return in_order_of_arrival(request for _, request in _read_lines(path, allow_text))
+
+
+def iter_workload(path: str | Path, *, allow_text: bool = False) -> Iterator[WorkloadRequest]:
+    """The requests one by one, for a file that need not fit into memory. It must be in order of arrival.
+
+    Raises ``WorkloadError`` as ``read_workload`` does, when it gets to the line.
+    """
+    latest: WorkloadRequest | None = None
+    for line, request in _read_lines(path, allow_text):
+        if latest is not None and arrival_key(request) < arrival_key(latest):
+            problem = f"request {request.id!r} arrives before {latest.id!r}, but a streamed file must be sorted"
+            raise WorkloadError(path, problem, line)
+        latest = request
+        yield request
+
+
+def write_workload(path: str | Path, requests: Iterable[WorkloadRequest]) -> None:
+    """Write requests as a file that ``read_workload`` gives back. The same requests give the same bytes."""
+    encoder = msgspec.json.Encoder()
+    with Path(path).open("wb") as file:
+        if Path(path).suffix == ".gz":
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+                packed.writelines(encoder.encode(request) + b"\n" for request in requests)
+        else:
+            file.writelines(encoder.encode(request) + b"\n" for request in requests)
+
+
+def arrival_key(request: WorkloadRequest) -> float:
+    """What requests of one workload are sorted by: the time of arrival, or the step."""
+    return request.arrival_step if request.arrival_step is not None else request.arrival or 0.0
+
+
+def in_order_of_arrival(requests: Iterable[WorkloadRequest]) -> list[WorkloadRequest]:
+    """Sorted by arrival; those that arrive together keep their order."""
+    return sorted(requests, key=arrival_key)
+
+
+# ---- reading -------------------------------------------------------------------------------------------------
+
+
+def open_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, unpacked if its name ends in ``.gz``, with their numbers from 1; blank ones are left out.
+
+    Raises ``WorkloadError`` for a file that cannot be read.
+    """
+    number = 0
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, start=1):
+                if not line.isspace():
+                    yield number, line
+    except FileNotFoundError:
+        raise WorkloadError(path, "there is no such file") from None
+    except (OSError, EOFError, zlib.error) as error:  # a .gz file may be none, be cut short, or be damaged
+        raise WorkloadError(path, f"cannot be read ({error})", number + 1) from None
+
+
+def _open(path: str | Path) -> BinaryIO:
+    if Path(path).suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return Path(path).open("rb")
+
+
+def _read_lines(path: str | Path, allow_text: bool) -> Iterator[tuple[int, WorkloadRequest]]:
+    lines_by_id: dict[str, int] = {}
+    arrivals: dict[str, int] = {}
+    for line, data in open_lines(path):
+        request = _parse(path, line, data)
+        first = lines_by_id.setdefault(str(request.id), line)
+        if first != line:
+            raise WorkloadError(path, f"id={request.id!r} is not allowed: line {first} has it already", line)
+        if request.text is not None and not allow_text:
+            raise WorkloadError(path, "text is not allowed: without a tokenizer, give prompt or prompt_len", line)
+        _check_one_kind_of_arrival(path, line, request, arrivals)
+        yield line, request
+    if not lines_by_id:
+        raise WorkloadError(path, "holds no request: one JSON object a line is needed")
+
+
+def _check_one_kind_of_arrival(path: str | Path, line: int, request: WorkloadRequest, first: dict[str, int]) -> None:
+    """``first``: which line was the first with each of the two fields."""
+    for name, other in (("arrival", "arrival_step"), ("arrival_step", "arrival")):
+        value = getattr(request, name)
+        if value is not None:
+            first.setdefault(name, line)
+            if other in first:
+                allowed = f"line {first[other]} has {other}, and a workload has one or the other"
+                raise WorkloadError(path, str(ConfigError(name, value, allowed)), line)
+
+
+def parse_json(path: str | Path, line: int, data: bytes) -> dict[str, Any]:
+    """The JSON object of one line. Raises ``WorkloadError`` for anything else."""
+    try:
+        fields = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WorkloadError(path, f"is not JSON ({error})", line) from None
+    if not isinstance(fields, dict):
+        raise WorkloadError(path, f"holds a {type(fields).__name__}: a JSON object is needed", line)
+    return fields
+
+
+def _parse(path: str | Path, line: int, data: bytes) -> WorkloadRequest:
+    fields = parse_json(path, line, data)
+    for name, value in fields.items():
+        if name not in FIELDS:
+            allowed = f"there is no such field; the fields are {', '.join(FIELDS)}"
+            raise WorkloadError(path, str(ConfigError(name, value, allowed)), line)
+    for name in ("id", "max_tokens"):
+        if name not in fields:
+            raise WorkloadError(path, f"{name} is missing: every request needs it", line)
+    try:
+        return WorkloadRequest(**fields)
+    except ConfigError as error:
+        raise WorkloadError(path, str(error), line) from None

@@ -1,0 +1,155 @@
+"""One line of a workload file: what a request asks for, checked when it is made."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import msgspec
+
+from nanovllm.engine.sequence import MAX_TOKEN_ID
+from nanovllm.errors import ConfigError
+from nanovllm.sampling_params import SamplingParams
+from nanovllm.trace.events import RequestId
+
+_WHOLE_FROM_0 = "a whole number from 0 upward"
+_WHOLE_FROM_1 = "a whole number from 1 upward"
+_TEXT = "text of at least one character"
+_TOKEN_IDS = f"token ids, whole numbers from 0 to {MAX_TOKEN_ID}"
+
+
+class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request as a workload file has it. None stands for a field that is absent.
+
+    The prompt is ``prompt`` or ``text``, or ``prompt_len`` ids that no other request shares, of which the first
+    ``prefix_len`` may be those of the shared prefix named ``prefix``. Raises ``ConfigError`` naming field, value
+    and what is allowed.
+    """
+
+    id: RequestId
+    max_tokens: int
+    """The most tokens to generate: all that the scheduler is told about the length of the answer."""
+    prompt: list[int] | None = None
+    prompt_len: int | None = None
+    prefix: str | None = None
+    prefix_len: int | None = None
+    text: str | None = None
+    output_len: int | None = None
+    """How many tokens a simulated run generates: the last of them is an end-of-sequence token."""
+    arrival: float | None = None
+    """Seconds from the start; None: 0, unless there is an ``arrival_step``."""
+    arrival_step: int | None = None
+    """Handed over before this step, whatever the time."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_id()
+        params = self.sampling_params()  # refuses wrong values of the sampling fields and of max_tokens
+        msgspec.structs.force_setattr(self, "stop", params.stop)
+        msgspec.structs.force_setattr(self, "stop_token_ids", params.stop_token_ids)
+        self._check_prompt()
+        self._check_output_len()
+        self._check_arrival()
+
+    def sampling_params(self) -> SamplingParams:
+        """The part that says how tokens are drawn and when the request ends."""
+        return SamplingParams(
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=self.seed,
+            stop=self.stop,
+            stop_token_ids=self.stop_token_ids,
+            ignore_eos=self.ignore_eos,
+        )
+
+    @property
+    def num_prompt_tokens(self) -> int | None:
+        """Length of the prompt in tokens; None for a ``text``, which only a tokenizer can measure."""
+        return len(self.prompt) if self.prompt is not None else self.prompt_len
+
+    # ---- checks ----------------------------------------------------------------------------------------------
+
+    def _check_id(self) -> None:
+        if not (isinstance(self.id, str) and self.id) and not _is_whole(self.id, 0):
+            raise _error("id", self.id, f"{_TEXT}, or {_WHOLE_FROM_0}")
+
+    def _check_prompt(self) -> None:
+        given = [name for name in ("prompt", "prompt_len", "text") if getattr(self, name) is not None]
+        if not given:
+            raise ConfigError("prompt", None, "one of prompt, prompt_len and text is needed")
+        if len(given) > 1:
+            name = given[1]
+            raise _error(name, getattr(self, name), f"{given[0]} is there already, and only one of them may be")
+        if self.prompt is not None:
+            _check_token_ids(self.prompt)
+        if self.prompt_len is not None and not _is_whole(self.prompt_len, 1):
+            raise _error("prompt_len", self.prompt_len, _WHOLE_FROM_1)
+        if self.text is not None and not (isinstance(self.text, str) and self.text):
+            raise _error("text", self.text, _TEXT)
+        self._check_prefix()
+
+    def _check_prefix(self) -> None:
+        if self.prefix is None and self.prefix_len is None:
+            return
+        if not (isinstance(self.prefix, str) and self.prefix):
+            raise _error("prefix", self.prefix, f"{_TEXT}, the name of the prefix that prefix_len belongs to")
+        if not _is_whole(self.prefix_len, 0):
+            raise _error("prefix_len", self.prefix_len, f"prefix needs it, {_WHOLE_FROM_0}")
+        if self.prompt_len is None:
+            raise _error("prefix", self.prefix, "only together with prompt_len")
+        if self.prefix_len is not None and self.prefix_len > self.prompt_len:
+            raise _error("prefix_len", self.prefix_len, f"at most prompt_len={self.prompt_len}")
+
+    def _check_output_len(self) -> None:
+        if self.output_len is None:
+            return
+        if not _is_whole(self.output_len, 1):
+            raise _error("output_len", self.output_len, _WHOLE_FROM_1)
+        if self.output_len > self.max_tokens:
+            raise _error("output_len", self.output_len, f"at most max_tokens={self.max_tokens}")
+        if self.ignore_eos:
+            raise _error("output_len", self.output_len, "not with ignore_eos, which goes on to max_tokens")
+
+    def _check_arrival(self) -> None:
+        if self.arrival is not None:
+            number = isinstance(self.arrival, (int, float)) and not isinstance(self.arrival, bool)
+            if not number or not 0 <= self.arrival < float("inf"):
+                raise _error("arrival", self.arrival, "a number of seconds from 0 upward")
+            if self.arrival_step is not None:
+                raise _error("arrival_step", self.arrival_step, "not together with arrival")
+        if self.arrival_step is not None and not _is_whole(self.arrival_step, 0):
+            raise _error("arrival_step", self.arrival_step, _WHOLE_FROM_0)
+
+
+def _is_whole(value: object, low: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _check_token_ids(ids: object) -> None:
+    if not isinstance(ids, list) or not ids:
+        raise _error("prompt", ids, f"a list of one or more {_TOKEN_IDS}")
+    try:
+        array("I", ids)
+        only_ints = set(map(type, ids)) == {int}
+    except (TypeError, OverflowError):
+        only_ints = False
+    if not only_ints:
+        wrong = next(value for value in ids if not _is_whole(value, 0) or value > MAX_TOKEN_ID)
+        raise _error("prompt", wrong, f"a list of {_TOKEN_IDS}")
+
+
+def _error(field: str, value: Any, allowed: str) -> ConfigError:
+    """As ``ConfigError``, with no more of a long text than it takes to recognise it."""
+    shown = value[:40] + "…" if isinstance(value, str) and len(value) > 40 else value
+    return ConfigError(field, shown, allowed)
