@@ -1,0 +1,1 @@
+"""The models: one dense decoder, shaped by a ``ModelSpec``."""

@@ -1,0 +1,74 @@
+"""The KV pool's memory: how many blocks there is room for, and the tensor that holds them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nanovllm.config import Config
+from nanovllm.errors import MemoryPoolError
+from nanovllm.model_spec import ModelSpec
+
+CPU_POOL_BYTES = 2**30
+"""What the pool takes on a CPU unless ``num_kvcache_blocks`` says otherwise: memory there is shared with all else,
+so a fixed, moderate size serves better than a share of what is free. Less if ``max_num_seqs`` sequences of
+``max_model_len`` tokens need less; more if one of them needs more."""
+
+
+def block_bytes(spec: ModelSpec, block_size: int, dtype: torch.dtype) -> int:
+    """Bytes of one block over all layers, keys and values."""
+    return 2 * spec.num_layers * block_size * spec.kv_size * dtype.itemsize
+
+
+def allocate_pool(
+    spec: ModelSpec, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """The pool, ``[2, num_layers, num_blocks, block_size, num_kv_heads, head_dim]``, filled with zeros: attention
+    masks what it must not see by weight 0, and 0 times the chance content of new memory could be no number.
+
+    Raises ``MemoryPoolError`` if there is not enough memory.
+    """
+    shape = (2, spec.num_layers, num_blocks, block_size, spec.num_kv_heads, spec.head_dim)
+    try:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    except RuntimeError as error:  # torch.OutOfMemoryError on a card, a plain RuntimeError on a CPU
+        needed_bytes = num_blocks * block_bytes(spec, block_size, dtype)
+        raise MemoryPoolError(
+            f"a KV pool of {num_blocks} blocks of {block_size} tokens needs {gib(needed_bytes)} on {device}, which "
+            f"are not free: lower num_kvcache_blocks ({_first_line(error)})"
+        ) from None
+
+
+def cpu_num_blocks(config: Config, bytes_per_block: int) -> int:
+    """Blocks of the pool on a CPU: see ``CPU_POOL_BYTES``."""
+    per_sequence = _blocks_per_sequence(config)
+    affordable = max(CPU_POOL_BYTES // bytes_per_block, per_sequence)
+    return min(affordable, config.max_num_seqs * per_sequence)
+
+
+def num_blocks_within(budget_bytes: int, config: Config, bytes_per_block: int) -> int:
+    """Blocks that fit ``budget_bytes``. Raises ``MemoryPoolError`` if one sequence of ``max_model_len`` does not."""
+    num_blocks = max(budget_bytes, 0) // bytes_per_block
+    needed = _blocks_per_sequence(config)
+    if num_blocks < needed:
+        missing_bytes = needed * bytes_per_block - budget_bytes
+        raise MemoryPoolError(
+            f"the KV pool has room for {num_blocks} blocks of {config.kvcache_block_size} tokens, but one sequence of "
+            f"max_model_len={config.max_model_len} needs {needed}: {gib(missing_bytes)} are missing; raise "
+            f"gpu_memory_utilization={config.gpu_memory_utilization}, or lower max_model_len or "
+            f"max_num_batched_tokens"
+        )
+    return num_blocks
+
+
+def _blocks_per_sequence(config: Config) -> int:
+    return -(-config.max_model_len // config.kvcache_block_size)
+
+
+def gib(num_bytes: int) -> str:
+    """A memory size for people."""
+    return f"{num_bytes / 2**30:.2f} GiB"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

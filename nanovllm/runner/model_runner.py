@@ -1,0 +1,192 @@
+"""The backend that runs a real model: weights, KV pool, forward pass and sampling on one device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from nanovllm.attention.interface import Attention
+from nanovllm.attention.torch_attention import TorchAttention
+from nanovllm.config import Config
+from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.sequence import Sequence
+from nanovllm.errors import ConfigError, MemoryPoolError, StepError
+from nanovllm.model_spec import ModelSpec
+from nanovllm.models.decoder import Decoder
+from nanovllm.runner.dummy_weights import fill_with_random_weights
+from nanovllm.runner.inputs import build_step_inputs
+from nanovllm.runner.kv_cache import allocate_pool, block_bytes, cpu_num_blocks, gib, num_blocks_within
+from nanovllm.runner.model_directory import read_eos_token_ids, resolve_model
+from nanovllm.runner.sampler import build_sampling_inputs, sample
+from nanovllm.runner.weights import load_weights
+from nanovllm.sampling_params import SamplingParams
+
+
+class ModelRunner:
+    """The ``Backend`` protocol on torch: on a CPU or one CUDA card, in eager mode."""
+
+    def __init__(self, config: Config, *, spec: ModelSpec | None = None) -> None:
+        """Load ``config.model``; or, given a ``spec``, make a model of that shape with random weights drawn from
+        ``config.seed``.
+
+        Raises ``ModelError`` for a model that is missing or not supported, ``ConfigError`` for options that this
+        machine cannot serve, ``MemoryPoolError`` if weights or KV pool do not fit.
+        """
+        if config.tensor_parallel_size != 1:
+            raise ConfigError("tensor_parallel_size", config.tensor_parallel_size, "only 1 is supported")
+        self.config = config
+        self.device = _choose_device(config.device)
+        self.model_path: Path | None = None
+        """The model's directory; None for random weights."""
+        self.eos_token_ids: frozenset[int] = frozenset()
+        """What the model's own files say ends a text."""
+        if spec is None:
+            self.model_path = resolve_model(config.model)
+            self.eos_token_ids = read_eos_token_ids(self.model_path)
+            spec = ModelSpec.from_directory(self.model_path)
+        self.spec = spec
+        self.dtype = _choose_dtype(config.dtype, spec, self.device)
+        self._model: Decoder | None = self._load_model()
+        self.num_kv_blocks = self._count_kv_blocks()
+        self._attention: Attention | None = self._new_attention(self.num_kv_blocks)
+
+    @property
+    def name(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return self.device.type
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are below this."""
+        return self.spec.vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest sequence that both the config and the model allow, in tokens."""
+        return min(self.config.max_model_len, self.spec.max_position_embeddings)
+
+    # ---- the step --------------------------------------------------------------------------------------------
+
+    def execute(self, batch: ScheduledBatch) -> list[int]:
+        """See ``Backend.execute``. Raises ``StepError`` if the step needs more memory than there is."""
+        assert self._attention is not None, "the runner is closed"
+        try:
+            return self._compute(batch.sequences, self._attention)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            reason = str(error).partition("\n")[0]
+        # Outside of the handler: while it runs, the traceback keeps the tensors of the failed step.
+        self._release_cached_memory()
+        raise StepError(
+            f"a step of {batch.num_tokens} tokens in {len(batch.sequences)} sequences ran out of memory on "
+            f"{self.device}: lower max_num_batched_tokens or max_num_seqs ({reason})"
+        )
+
+    @torch.inference_mode()
+    def _compute(self, sequences: list[Sequence], attention: Attention) -> list[int]:
+        assert self._model is not None, "the runner is closed"
+        inputs = build_step_inputs(sequences, self.config.kvcache_block_size, self.device)
+        sampling_inputs = build_sampling_inputs(sequences, self.config.seed, self.vocab_size, self.device)
+        attend = attention.begin_step(inputs.attention)
+        hidden = self._model(inputs.token_ids, inputs.positions, attend)  # [num_tokens, hidden_size]
+        logits = self._model.compute_logits(hidden[inputs.last_rows])  # [num_seqs, vocab_size]
+        return sample(logits, sampling_inputs).tolist()
+
+    def close(self) -> None:
+        """Give back the memory of weights and KV pool."""
+        self._model = self._attention = None
+        self._release_cached_memory()
+
+    def _release_cached_memory(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    # ---- set-up ----------------------------------------------------------------------------------------------
+
+    def _load_model(self) -> Decoder:
+        try:
+            with torch.device(self.device):
+                model = Decoder(self.spec, max_position=self.config.max_model_len, dtype=self.dtype)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            needed = gib(self.spec.num_parameters * self.dtype.itemsize)
+            raise MemoryPoolError(
+                f"the weights need {needed} as {str(self.dtype).removeprefix('torch.')}, more than is free on "
+                f"{self.device}: choose a smaller model or dtype"
+            ) from None
+        if self.model_path is None:
+            fill_with_random_weights(model, self.config.seed)
+        else:
+            load_weights(model, self.model_path)
+        return model.eval()
+
+    def _new_attention(self, num_blocks: int) -> Attention:
+        pool = allocate_pool(self.spec, num_blocks, self.config.kvcache_block_size, self.dtype, self.device)
+        return TorchAttention(pool)
+
+    def _count_kv_blocks(self) -> int:
+        config = self.config
+        if config.num_kvcache_blocks != -1:
+            return config.num_kvcache_blocks
+        bytes_per_block = block_bytes(self.spec, config.kvcache_block_size, self.dtype)
+        if self.device.type == "cpu":
+            return cpu_num_blocks(config, bytes_per_block)
+        return num_blocks_within(self._measure_pool_budget_bytes(), config, bytes_per_block)
+
+    def _measure_pool_budget_bytes(self) -> int:
+        """What is left of this runner's share of the card beside its weights and the largest step, at most what
+        nobody else on the card has taken."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        reserved_bytes = torch.cuda.memory_reserved(self.device)
+        self._run_largest_steps()
+        step_bytes = torch.cuda.max_memory_reserved(self.device) - reserved_bytes
+        torch.cuda.empty_cache()
+        free_bytes, total_bytes = torch.cuda.mem_get_info(self.device)
+        weight_bytes = self.spec.num_parameters * self.dtype.itemsize
+        share_bytes = int(total_bytes * self.config.gpu_memory_utilization)
+        return min(share_bytes - weight_bytes, free_bytes) - step_bytes
+
+    def _run_largest_steps(self) -> None:
+        """A prefill of the whole token budget, and a decode step of as many sequences as may run."""
+        config = self.config
+        attention = self._new_attention(1)
+        num_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
+        num_long_seqs = min(num_seqs, -(-config.max_num_batched_tokens // config.max_model_len))
+        num_tokens = min(config.max_model_len, config.max_num_batched_tokens // num_long_seqs)
+        self._compute([self._dummy_sequence(num_tokens) for _ in range(num_long_seqs)], attention)
+        self._compute([self._dummy_sequence(1) for _ in range(num_seqs)], attention)
+
+    def _dummy_sequence(self, num_tokens: int) -> Sequence:
+        # Top-p is what takes the sampler most memory. All blocks are the pool's only one: what is computed is
+        # thrown away.
+        seq = Sequence([0] * num_tokens, SamplingParams(top_p=0.5), request_id=0)
+        seq.block_table = [0] * -(-num_tokens // self.config.kvcache_block_size)
+        seq.num_scheduled_tokens = num_tokens
+        return seq
+
+
+def _choose_device(name: str) -> torch.device:
+    if name == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    if name == "cuda":
+        raise ConfigError("device", name, "torch finds no NVIDIA GPU on this machine; cpu or auto would do")
+    return torch.device("cpu")
+
+
+def _choose_dtype(name: str, spec: ModelSpec, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        name = "float32" if device.type == "cpu" else spec.dtype
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype), f"{name} is not a type of torch's"
+    return dtype
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    # On a CPU torch raises a plain RuntimeError.
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -1,0 +1,145 @@
+"""Drawing the next tokens: vectorised over the batch, and repeatable for each request on its own.
+
+A draw is the Gumbel-max trick: add to each logit a noise that is a hash of (seed, position, token id), take the
+largest. The noise has no state, so what a request draws depends on its seed and the position of the token only: not on
+the other rows, nor on a preemption in between.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import xxhash
+from torch import Tensor
+
+from nanovllm.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class SamplingInputs:
+    """What a step's rows are drawn with, each ``[num_rows]``. None: no row needs it."""
+
+    temperature: Tensor
+    """float32; 1 where the row is greedy."""
+    greedy: Tensor | None
+    """bool."""
+    keys: Tensor | None
+    """``[num_rows, 2]`` int32: what the noise of the row is hashed from. None: every row is greedy."""
+    top_k: Tensor | None
+    """int64, from 1 to the size of the vocabulary."""
+    top_p: Tensor | None
+    """float32."""
+    min_p: Tensor | None
+    """float32."""
+
+
+def build_sampling_inputs(
+    sequences: list[Sequence], engine_seed: int, vocab_size: int, device: torch.device
+) -> SamplingInputs:
+    """``engine_seed`` and the request's id stand in for the seed of a request that has none."""
+    params = [seq.sampling_params for seq in sequences]
+
+    def column(values: list[float] | list[int] | list[bool], dtype: torch.dtype, unused: float) -> Tensor | None:
+        if all(value == unused for value in values):
+            return None
+        return torch.tensor(values, dtype=dtype, device=device)
+
+    greedy = [p.temperature == 0 for p in params]
+    temperature = [p.temperature or 1.0 for p in params]
+    top_k = [min(p.top_k, vocab_size) if p.top_k > 0 else vocab_size for p in params]
+    keys = None
+    if not all(greedy):
+        hashes = np.array([_draw_hash(seq, engine_seed) for seq in sequences], dtype=np.uint64)
+        keys = torch.from_numpy(hashes.view(np.int32).reshape(-1, 2)).to(device)
+    return SamplingInputs(
+        temperature=torch.tensor(temperature, dtype=torch.float32, device=device),
+        greedy=column(greedy, torch.bool, False),
+        keys=keys,
+        top_k=column(top_k, torch.int64, vocab_size),
+        top_p=column([p.top_p for p in params], torch.float32, 1.0),
+        min_p=column([p.min_p for p in params], torch.float32, 0.0),
+    )
+
+
+def _draw_hash(seq: Sequence, engine_seed: int) -> int:
+    """64 bits that belong to this draw: of the request's seed and the place that its next token will have."""
+    seed = seq.sampling_params.seed
+    source = f"{engine_seed}/{seq.request_id!r}" if seed is None else str(seed)
+    return xxhash.xxh64_intdigest(f"{source}:{seq.num_tokens}")
+
+
+def sample(logits: Tensor, inputs: SamplingInputs) -> Tensor:
+    """Draw one token per row of ``logits`` ``[num_rows, vocab_size]``. Returns ``[num_rows]`` int64.
+
+    Among equal logits greedy takes the lowest token id.
+    """
+    logits = logits.float()
+    if inputs.keys is None:
+        return logits.argmax(dim=-1)
+    scaled = (logits - logits.amax(dim=-1, keepdim=True)) / inputs.temperature[:, None]
+    threshold = filter_threshold(scaled, inputs)
+    if threshold is not None:
+        scaled = scaled.masked_fill(scaled < threshold, -math.inf)
+    drawn = (scaled + gumbel_noise(inputs.keys, logits.shape[1])).argmax(dim=-1)
+    if inputs.greedy is None:
+        return drawn
+    return torch.where(inputs.greedy, logits.argmax(dim=-1), drawn)
+
+
+# ---- filters -------------------------------------------------------------------------------------------------
+
+
+def filter_threshold(scaled: Tensor, inputs: SamplingInputs) -> Tensor | None:
+    """The smallest scaled logit that top-k, top-p and min-p keep: ``[num_rows, 1]``, or None if there is no filter.
+
+    ``scaled``: logits over temperature with maximum 0. Tokens exactly as likely as the last one kept are kept too:
+    which of them came first would be chance.
+    """
+    thresholds = []
+    most_likely = None
+    if inputs.top_k is not None:
+        top_k = inputs.top_k[:, None]
+        most_likely = scaled.topk(int(top_k.max()), dim=-1).values  # [num_rows, largest k], descending
+        thresholds.append(most_likely.gather(1, top_k - 1))
+        ranks = torch.arange(most_likely.shape[1], device=scaled.device)
+        most_likely = most_likely.masked_fill(ranks >= top_k, -math.inf)
+    if inputs.top_p is not None:
+        if most_likely is None:
+            most_likely = scaled.sort(dim=-1, descending=True).values
+        thresholds.append(_top_p_threshold(most_likely, inputs.top_p[:, None]))
+    if inputs.min_p is not None:
+        thresholds.append(inputs.min_p[:, None].log())
+    return torch.stack(thresholds).amax(dim=0) if thresholds else None
+
+
+def _top_p_threshold(most_likely: Tensor, top_p: Tensor) -> Tensor:
+    """The last of the most likely tokens whose probabilities together reach ``top_p`` ``[num_rows, 1]``;
+    ``most_likely`` are logits in descending order."""
+    probabilities = most_likely.softmax(dim=-1)
+    sum_before = probabilities.cumsum(dim=-1) - probabilities
+    num_kept = (sum_before < top_p).sum(dim=-1, keepdim=True)
+    # Rounding must not filter a row that asked for no filter.
+    return most_likely.gather(1, num_kept - 1).masked_fill(top_p >= 1, -math.inf)
+
+
+# ---- noise ---------------------------------------------------------------------------------------------------
+
+
+def gumbel_noise(keys: Tensor, vocab_size: int) -> Tensor:
+    """Standard Gumbel noise ``[num_rows, vocab_size]`` float32, a pure function of ``keys`` ``[num_rows, 2]`` int32
+    and token id."""
+    token_ids = torch.arange(vocab_size, dtype=torch.int32, device=keys.device)
+    bits = _mix(_mix(token_ids ^ keys[:, :1]) ^ keys[:, 1:])
+    # 31 bits, moved off zero. What wins are the *small* exponentials -log(1 - u), where u keeps full precision.
+    uniform = ((bits & 0x7FFFFFFF).float() + 0.5) * 2.0**-31
+    return -(-torch.log1p(-uniform)).log()
+
+
+def _mix(bits: Tensor) -> Tensor:
+    """Scramble 32-bit integers so that each bit of the result depends on all (the finaliser of MurmurHash3)."""
+    bits = (bits ^ ((bits >> 16) & 0xFFFF)) * -2048144789
+    bits = (bits ^ ((bits >> 13) & 0x7FFFF)) * -1028477387
+    return bits ^ ((bits >> 16) & 0xFFFF)
