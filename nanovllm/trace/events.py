@@ -12,6 +12,7 @@ rebuilds queues, block tables, reference counts, free list and hash map as the e
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -26,8 +27,8 @@ def _snake_case(class_name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
 
 
-class Event(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=_snake_case):
-    """Base of all events. In a file, ``type`` is the class name in snake case.
+class Event(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=_snake_case, forbid_unknown_fields=True):
+    """Base of all events. In a file, ``type`` is the class name in snake case; ``SCHEMA_VERSION`` fixes the fields.
 
     Made without the garbage collector's book-keeping (``gc=False``): an event holds no cycles, and one is made
     for each decision.
@@ -207,3 +208,6 @@ AnyEvent = (
     | StepFinished
 )
 """The union that decoders use."""
+
+Emit = Callable[[AnyEvent], object]
+"""A listener: it is called with each event, in order."""
