@@ -1,0 +1,256 @@
+"""Traces in files: JSON Lines, one event a line; gzip-compressed where the name ends in ``.gz``.
+
+A run may be interrupted anywhere. The writer hands every finished step to the operating system, and the reader
+accepts a file that was cut at any byte: it reads up to the last whole line and says what is missing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, cast, get_args
+
+import msgspec
+
+from nanovllm.errors import TraceError
+from nanovllm.trace.completeness import why_unfinished
+from nanovllm.trace.events import SCHEMA_VERSION, AnyEvent, StepFinished, TraceStarted
+
+PathLike = str | Path
+
+_COMPRESSED_FLUSH_BYTES = 1 << 20
+"""So much is gathered before a compressed file is flushed: each flush costs compression."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace that was read from a file.
+
+    ``complete``: the file is whole, and the run it tells of went to its end: no step is open and no request
+    unfinished. If not, ``problem`` says in one sentence what is missing, and where. (A file that was cut at a
+    moment when nothing was going on cannot be told from one of a shorter run.)
+    """
+
+    path: str
+    header: TraceStarted
+    events: list[AnyEvent]
+    """All events, the header included: event ``i`` stands on line ``i + 1``."""
+    complete: bool
+    problem: str | None
+
+
+# ---- writing -------------------------------------------------------------------------------------------------
+
+
+class TraceWriter:
+    """Writes a trace to a file: hand ``writer.emit`` to the engine. A context manager.
+
+    Events are gathered in a buffer. The end of each step hands it to the operating system, so that a process
+    killed without warning loses at most the step it was in (of a compressed file: the last megabyte).
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        """Raises ``TraceError`` if the file cannot be written."""
+        self.path = Path(path)
+        self._encode = msgspec.json.Encoder().encode
+        self._flush_bytes = _COMPRESSED_FLUSH_BYTES if self.path.suffix == ".gz" else 0
+        self._num_unflushed_bytes = 0
+        self._file = open_for_writing(self.path)
+
+    def emit(self, event: AnyEvent) -> None:
+        """Write one event. Raises ``TraceError`` if the disk does not take it."""
+        line = self._encode(event) + b"\n"
+        self._num_unflushed_bytes += len(line)
+        try:
+            self._file.write(line)
+            if type(event) is StepFinished and self._num_unflushed_bytes >= self._flush_bytes:
+                self._file.flush()
+                self._num_unflushed_bytes = 0
+        except OSError as error:
+            raise _not_writable(self.path, error) from error
+
+    def close(self) -> None:
+        """Write what is still in the buffer and close the file. Calling it again does nothing.
+
+        Raises ``TraceError`` if the disk does not take it; the file is closed all the same.
+        """
+        try:
+            self._file.close()
+        except OSError as error:
+            raise _not_writable(self.path, error) from error
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def write_trace(events: Iterable[AnyEvent], path: PathLike) -> None:
+    """Write all ``events`` to a file. Raises ``TraceError`` if it cannot be written."""
+    with TraceWriter(path) as writer:
+        for event in events:
+            writer.emit(event)
+
+
+def open_for_writing(path: PathLike) -> BinaryIO:
+    """Open a file for bytes, compressed if its name ends in ``.gz``; the same content makes the same file.
+    Raises ``TraceError`` if it cannot be written."""
+    try:
+        if Path(path).suffix == ".gz":
+            return cast(BinaryIO, gzip.GzipFile(path, "wb", compresslevel=6, mtime=0))
+        return Path(path).open("wb", buffering=1 << 16)
+    except OSError as error:
+        raise _not_writable(path, error) from error
+
+
+def _not_writable(path: PathLike, error: OSError) -> TraceError:
+    return TraceError(path, f"cannot be written: {error.strerror}")
+
+
+# ---- reading -------------------------------------------------------------------------------------------------
+
+
+def read_trace(path: PathLike) -> Trace:
+    """Read a whole trace. One that was cut is read up to its last whole line: see ``Trace.problem``.
+
+    Raises ``TraceError``, with file and line, for a file that cannot be read, is empty, is no trace or one of
+    another schema, or has a line in it that is no event.
+    """
+    reader = _Reader(path)
+    events = list(reader)
+    header = events[0]
+    assert type(header) is TraceStarted, "a reader yields the header first"
+    problem = reader.problem
+    if problem is None and (unfinished := why_unfinished(events)) is not None:
+        problem = f"{path}:{len(events)}: {unfinished}"
+    return Trace(str(path), header, events, problem is None, problem)
+
+
+def iter_events(path: PathLike) -> Iterator[AnyEvent]:
+    """Read a trace event by event, the header first, in constant memory. Stops where a cut file was cut.
+
+    Raises ``TraceError`` as ``read_trace`` does, when it gets there.
+    """
+    return iter(_Reader(path))
+
+
+class _Reader:
+    """Iterates over the events of a file; ``problem`` then says where it was cut, if it was."""
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = path
+        self.problem: str | None = None
+        self._num_lines = 0
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        decode = msgspec.json.Decoder(AnyEvent).decode
+        for line in self._lines():
+            try:
+                if self._num_lines == 1:
+                    _check_header(line)
+                event: AnyEvent = decode(line)
+                if (self._num_lines == 1) is not (type(event) is TraceStarted):
+                    raise _NoEventError(_misplaced(event))
+            except (_NoEventError, msgspec.MsgspecError) as error:
+                self._refuse(line, error)
+                return
+            yield event
+        if self._num_lines == 0:
+            raise TraceError(self.path, f"is empty: {_A_TRACE_BEGINS}" if self.problem is None else _CUT_HEADER)
+
+    def _lines(self) -> Iterator[bytes]:
+        try:
+            with _open_for_reading(self.path) as file:
+                for line in file:
+                    self._num_lines += 1
+                    yield line
+        except EOFError:  # what gzip says of a stream without an end
+            self.problem = f"{self.path}:{self._num_lines}: the compressed file was cut after this line"
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise TraceError(self.path, f"is not readable as gzip: {error}", self._num_lines + 1) from None
+        except OSError as error:
+            raise TraceError(self.path, f"cannot be read: {error.strerror}") from None
+
+    def _refuse(self, line: bytes, error: Exception) -> None:
+        """Raise what is wrong with a line, unless it is the last one and was cut: that is only noted."""
+        was_cut = not line.endswith(b"\n") and not isinstance(error, (_NoEventError, msgspec.ValidationError))
+        if was_cut and self._num_lines > 1:
+            self.problem = f"{self.path}:{self._num_lines}: the file was cut within this line"
+            return
+        if was_cut and line.startswith(_HEADER_START[: len(line)]):
+            raise TraceError(self.path, _CUT_HEADER)
+        raise TraceError(self.path, _explain(line, error, self._num_lines == 1), self._num_lines) from None
+
+
+def _open_for_reading(path: PathLike) -> BinaryIO:
+    if Path(path).suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return Path(path).open("rb")
+
+
+# ---- what is wrong with a line -------------------------------------------------------------------------------
+
+_EVENT_TYPES = {event_type.__struct_config__.tag: event_type for event_type in get_args(AnyEvent)}
+_A_TRACE_BEGINS = "a trace begins with a line of type trace_started"
+_CUT_HEADER = "was cut within its header, the first line: no event is left"
+_HEADER_START = b'{"type":"trace_started"'
+
+
+class _NoEventError(Exception):
+    """A line that is JSON but not the event that must stand there."""
+
+
+class _Typed(msgspec.Struct):
+    type: str
+
+
+class _Versioned(msgspec.Struct):
+    type: str
+    schema: int
+
+
+def _check_header(line: bytes) -> None:
+    """Look at type and schema alone: the header of another schema may have other fields."""
+    if msgspec.json.decode(line, type=_Typed).type != "trace_started":
+        return
+    schema = msgspec.json.decode(line, type=_Versioned).schema
+    if schema > SCHEMA_VERSION:
+        raise _NoEventError(
+            f"the trace has schema {schema}, this version reads schemas up to {SCHEMA_VERSION}: "
+            "read it with a newer version"
+        )
+    if schema < 1:
+        raise _NoEventError(f"there is no schema {schema}: this version reads schemas 1 to {SCHEMA_VERSION}")
+
+
+def _misplaced(event: AnyEvent) -> str:
+    if type(event) is TraceStarted:
+        return "a second trace_started: a file holds one trace"
+    return f"the first event is {type(event).__struct_config__.tag}: {_A_TRACE_BEGINS}"
+
+
+def _explain(line: bytes, error: Exception, is_first: bool) -> str:
+    """What is wrong with a line, in words, and what is allowed there."""
+    if isinstance(error, _NoEventError):
+        return str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return f"is not JSON ({error}): {_A_TRACE_BEGINS if is_first else 'each line is an event'}"
+    try:
+        name = msgspec.json.decode(line, type=_Typed).type
+    except msgspec.ValidationError:
+        return f"is no event: {_A_TRACE_BEGINS if is_first else 'each line is an object with a type'}"
+    if name not in _EVENT_TYPES:
+        known = ", ".join(sorted(_EVENT_TYPES))
+        return f"{name!r} is no type of event: {_A_TRACE_BEGINS if is_first else f'the types are {known}'}"
+    fields = ", ".join(_EVENT_TYPES[name].__struct_fields__)
+    return f"is no {name}: {error} (its fields are {fields})"

@@ -1,0 +1,130 @@
+"""Random runs of the real engine, and small ones told event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from nanovllm.config import Config
+from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.clock import VirtualClock
+from nanovllm.engine.engine import Engine
+from nanovllm.engine.policies import SCHEDULERS
+from nanovllm.engine.request import Request
+from nanovllm.sampling_params import SamplingParams
+from nanovllm.trace.events import AnyEvent, Emit, RequestId
+from tests.fakes import HashBackend
+
+Watch = Callable[[Engine, AnyEvent], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a run does, besides what the engine decides."""
+
+    config: Config
+    requests: list[Request]
+    failing_calls: list[int] = field(default_factory=list)
+    aborts_before_step: dict[int, list[RequestId]] = field(default_factory=dict)
+    aborts_in_call: dict[int, RequestId] = field(default_factory=dict)
+
+    def run(self, emit: Emit | None = None, watch: Watch | None = None) -> list[AnyEvent]:
+        """Run to the end; ``watch`` sees the engine right after each event but the header."""
+        events: list[AnyEvent] = []
+        backend = _Backend(self)
+
+        def listen(event: AnyEvent) -> None:
+            events.append(event)
+            if emit is not None:
+                emit(event)
+            if watch is not None and backend.engine is not None:
+                watch(backend.engine, event)
+
+        engine = backend.engine = Engine(self.config, backend, clock=backend.clock, emit=listen)
+        for result in engine.run(self.requests):
+            for request_id in self.aborts_before_step.get(result.step + 1, ()):
+                engine.abort(request_id)
+        return events
+
+
+class _Backend(HashBackend):
+    """Takes a millisecond a token, and may abort a request while it computes."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        config = scenario.config
+        super().__init__(
+            config.num_kvcache_blocks,
+            config.kvcache_block_size,
+            vocab_size=50,
+            failing_calls=scenario.failing_calls,
+        )
+        self.engine: Engine | None = None
+        self.clock = VirtualClock()
+        self._aborts = scenario.aborts_in_call
+
+    def execute(self, batch: ScheduledBatch) -> list[int]:
+        """See ``Backend.execute``."""
+        self.clock.advance(0.001 * batch.num_tokens)
+        if (request_id := self._aborts.get(len(self.calls))) is not None and self.engine is not None:
+            self.engine.abort(request_id)
+        return super().execute(batch)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    """Small pools under pressure, prompts that share prefixes, aborts and failures."""
+    num_requests = draw(st.integers(1, 8))
+    ids = draw(st.sampled_from([list(range(num_requests)), [f"r{i}" for i in range(num_requests)]]))
+    steps = sorted(draw(st.lists(st.integers(0, 12), min_size=num_requests, max_size=num_requests)))
+    requests = [_request(draw, name, step) for name, step in zip(ids, steps, strict=True)]
+    block_size, max_num_seqs = draw(st.integers(1, 5)), draw(st.integers(1, 6))
+    longest = max(len(r.prompt_token_ids) + r.sampling_params.max_tokens for r in requests)
+    config = Config(
+        policy=draw(st.sampled_from(sorted(SCHEDULERS))),
+        num_kvcache_blocks=max(1, -(-longest // block_size) + draw(st.integers(-1, 4))),
+        kvcache_block_size=block_size,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=draw(st.integers(max_num_seqs, 24)),
+        enable_prefix_caching=draw(st.sampled_from([True, True, False])),
+        watermark_blocks=draw(st.sampled_from([0, 0, 1, 2])),
+        eos=draw(st.sampled_from([-1, 7])),
+    )
+    numbers, names = st.integers(0, 20), st.sampled_from(ids)
+    return Scenario(
+        config,
+        requests,
+        failing_calls=draw(st.lists(numbers, max_size=1)),
+        aborts_before_step=draw(st.dictionaries(numbers, st.lists(names, max_size=2), max_size=2)),
+        aborts_in_call=draw(st.dictionaries(numbers, names, max_size=1)),
+    )
+
+
+def _request(draw: st.DrawFn, name: RequestId, step: int) -> Request:
+    shared = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12][: draw(st.integers(0, 12))]
+    own = draw(st.lists(st.integers(0, 2), min_size=1, max_size=8))
+    return Request(
+        request_id=name,
+        prompt_token_ids=shared + own,
+        sampling_params=SamplingParams(max_tokens=draw(st.integers(1, 16))),
+        arrival_step=step,
+    )
+
+
+def preempting_run() -> list[AnyEvent]:
+    """Two requests and a pool too small for both: request 1 is preempted in step 4 and comes back in step 9."""
+    config = Config(num_kvcache_blocks=4, kvcache_block_size=4, max_num_batched_tokens=64, max_num_seqs=8)
+    return Scenario(config, [request(0, range(5), 9), request(1, range(10, 14), 10)]).run()
+
+
+def request(name: RequestId, prompt: Sequence[int], max_tokens: int, arrival_step: int = 0) -> Request:
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    return Request(request_id=name, prompt_token_ids=list(prompt), sampling_params=params, arrival_step=arrival_step)
+
+
+def header(**options: Any) -> dict[str, Any]:
+    """Options of a header's ``config``, with the usual ones filled in."""
+    usual = {"block_size": 4, "num_blocks": 8, "max_num_batched_tokens": 64, "max_num_seqs": 8}
+    return usual | options
