@@ -56,6 +56,15 @@ class TraceError(FileError):
     """A trace that is empty, foreign, of another schema, or contradicts itself."""
 
 
+class ContradictionError(TraceError):
+    """An event that cannot have happened after those before it. ``law``: which rule of
+    ``nanovllm.trace.laws`` it breaks."""
+
+    def __init__(self, path: object, message: str, line: int, law: str) -> None:
+        self.law = law
+        super().__init__(path, message, line)
+
+
 class ModelError(UserError):
     """A model that is missing, incomplete or of a kind that is not supported."""
 

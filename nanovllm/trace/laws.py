@@ -1,0 +1,58 @@
+"""The laws of a trace, by name, and how a broken one is raised.
+
+``replay`` enforces those that its own state rests on, and stops at the first contradiction; ``check`` watches the
+others while it replays.
+"""
+
+from __future__ import annotations
+
+REPLAYED_LAWS = {
+    "header": "A trace begins with its header, which says how many blocks of which size there are, and has one only.",
+    "time": "Time never runs backwards.",
+    "step": "Steps are numbered upward; each is finished before the next starts, and decisions are made in a step.",
+    "request": "An event names a request that was added and has not ended; its id is free again after its end.",
+    "queue": "A request is prefilled from waiting, and decoded, preempted and given tokens in running.",
+    "counts": "The counts that an event states are those that follow from the events before it.",
+    "chunk": "A chunk starts where the cached tokens end, has at least one token and ends within the sequence.",
+    "decode": "A decode computes the newest token of a sequence whose other tokens are all cached.",
+    "once_a_step": "A request is scheduled at most once in a step.",
+    "coverage": "The block table of a scheduled request covers the tokens that are computed.",
+    "append": "A token is appended only to a sequence that was scheduled in the step and is complete.",
+    "free_list": "New blocks come from the head of the free list, in its order.",
+    "eviction": "Cached content is evicted from a free block, and before the block is handed out.",
+    "hit": "Leading blocks are reused only if they hold content that was published.",
+    "publication": "Blocks are published once, in table order, when their KV is computed.",
+    "release": "Blocks are freed once, as a whole table, deepest first, right after a preemption or an end.",
+}
+"""Broken, they raise ``ContradictionError``."""
+
+WATCHED_LAWS = {
+    "arrival": "A request arrives before it is handed over.",
+    "conservation": "Free blocks and blocks in use are all blocks.",
+    "references": "The reference count of a block is the number of tables that hold it.",
+    "slots": "No more than max_num_seqs requests run.",
+    "budget": "No step computes more than max_num_batched_tokens tokens.",
+    "order": "Waiting requests are scheduled in the order of their queue, so a preempted one before later arrivals.",
+    "victim": "It is the request at the tail of running that is preempted.",
+    "hand_out": "A block is evicted only to be handed out at once.",
+    "caching_off": "Without prefix caching nothing is published or hit.",
+    "held": "A request is held for the reason that is stated.",
+    "progress": "A step that starts with requests computes something.",
+    "max_tokens": "No request gets more than max_tokens tokens.",
+    "max_model_len": "No sequence is longer than max_model_len.",
+    "reason": "A request ends with a token for eos, stop or length, and for length only at max_tokens.",
+    "ends": "In a complete trace every request ends.",
+    "all_free": "At the end of a complete trace all blocks are free.",
+}
+"""Broken, they are reported by ``check``, which goes on."""
+
+LAWS = REPLAYED_LAWS | WATCHED_LAWS
+
+
+class BrokenLawError(Exception):
+    """A law is broken by the event in hand; ``replay`` adds where it stands."""
+
+    def __init__(self, law: str, message: str) -> None:
+        assert law in LAWS, f"there is no law named {law!r}"
+        self.law = law
+        super().__init__(message)
