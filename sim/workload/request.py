@@ -11,9 +11,8 @@ from nanovllm.engine.sequence import MAX_TOKEN_ID
 from nanovllm.errors import ConfigError
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import RequestId
+from sim.checks import is_number, is_whole_number, whole_number_from
 
-_WHOLE_FROM_0 = "a whole number from 0 upward"
-_WHOLE_FROM_1 = "a whole number from 1 upward"
 _TEXT = "text of at least one character"
 _TOKEN_IDS = f"token ids, whole numbers from 0 to {MAX_TOKEN_ID}"
 
@@ -81,8 +80,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     # ---- checks ----------------------------------------------------------------------------------------------
 
     def _check_id(self) -> None:
-        if not (isinstance(self.id, str) and self.id) and not _is_whole(self.id, 0):
-            raise _error("id", self.id, f"{_TEXT}, or {_WHOLE_FROM_0}")
+        if not (isinstance(self.id, str) and self.id) and not is_whole_number(self.id, 0):
+            raise _error("id", self.id, f"{_TEXT}, or {whole_number_from(0)}")
 
     def _check_prompt(self) -> None:
         given = [name for name in ("prompt", "prompt_len", "text") if getattr(self, name) is not None]
@@ -93,8 +92,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             raise _error(name, getattr(self, name), f"{given[0]} is there already, and only one of them may be")
         if self.prompt is not None:
             _check_token_ids(self.prompt)
-        if self.prompt_len is not None and not _is_whole(self.prompt_len, 1):
-            raise _error("prompt_len", self.prompt_len, _WHOLE_FROM_1)
+        if self.prompt_len is not None and not is_whole_number(self.prompt_len, 1):
+            raise _error("prompt_len", self.prompt_len, whole_number_from(1))
         if self.text is not None and not (isinstance(self.text, str) and self.text):
             raise _error("text", self.text, _TEXT)
         self._check_prefix()
@@ -104,8 +103,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             return
         if not (isinstance(self.prefix, str) and self.prefix):
             raise _error("prefix", self.prefix, f"{_TEXT}, the name of the prefix that prefix_len belongs to")
-        if not _is_whole(self.prefix_len, 0):
-            raise _error("prefix_len", self.prefix_len, f"prefix needs it, {_WHOLE_FROM_0}")
+        if not is_whole_number(self.prefix_len, 0):
+            raise _error("prefix_len", self.prefix_len, f"prefix needs it, {whole_number_from(0)}")
         if self.prompt_len is None:
             raise _error("prefix", self.prefix, "only together with prompt_len")
         if self.prefix_len is not None and self.prefix_len > self.prompt_len:
@@ -114,8 +113,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def _check_output_len(self) -> None:
         if self.output_len is None:
             return
-        if not _is_whole(self.output_len, 1):
-            raise _error("output_len", self.output_len, _WHOLE_FROM_1)
+        if not is_whole_number(self.output_len, 1):
+            raise _error("output_len", self.output_len, whole_number_from(1))
         if self.output_len > self.max_tokens:
             raise _error("output_len", self.output_len, f"at most max_tokens={self.max_tokens}")
         if self.ignore_eos:
@@ -123,17 +122,12 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     def _check_arrival(self) -> None:
         if self.arrival is not None:
-            number = isinstance(self.arrival, (int, float)) and not isinstance(self.arrival, bool)
-            if not number or not 0 <= self.arrival < float("inf"):
+            if not is_number(self.arrival) or self.arrival < 0:
                 raise _error("arrival", self.arrival, "a number of seconds from 0 upward")
             if self.arrival_step is not None:
                 raise _error("arrival_step", self.arrival_step, "not together with arrival")
-        if self.arrival_step is not None and not _is_whole(self.arrival_step, 0):
-            raise _error("arrival_step", self.arrival_step, _WHOLE_FROM_0)
-
-
-def _is_whole(value: object, low: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+        if self.arrival_step is not None and not is_whole_number(self.arrival_step, 0):
+            raise _error("arrival_step", self.arrival_step, whole_number_from(0))
 
 
 def _check_token_ids(ids: object) -> None:
@@ -145,7 +139,7 @@ def _check_token_ids(ids: object) -> None:
     except (TypeError, OverflowError):
         only_ints = False
     if not only_ints:
-        wrong = next(value for value in ids if not _is_whole(value, 0) or value > MAX_TOKEN_ID)
+        wrong = next(value for value in ids if not is_whole_number(value, 0) or value > MAX_TOKEN_ID)
         raise _error("prompt", wrong, f"a list of {_TOKEN_IDS}")
 
 

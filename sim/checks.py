@@ -1,0 +1,34 @@
+"""Checks of what callers choose, each with the one sentence that says what is allowed."""
+
+from __future__ import annotations
+
+import math
+
+from nanovllm.errors import ConfigError
+
+
+def whole_number_from(low: int) -> str:
+    """What ``is_whole_number`` allows, in words."""
+    return f"a whole number from {low} upward"
+
+
+def is_whole_number(value: object, low: int) -> bool:
+    """Whether ``value`` is an int, no bool, and at least ``low``."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is an int or float, no bool, and finite."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_whole_number(name: str, value: object, low: int) -> None:
+    """Raise ``ConfigError`` for anything else."""
+    if not is_whole_number(value, low):
+        raise ConfigError(name, value, whole_number_from(low))
+
+
+def check_positive(name: str, value: float, what: str = "a number") -> None:
+    """Raise ``ConfigError`` for anything but a finite number above 0."""
+    if not is_number(value) or value <= 0:
+        raise ConfigError(name, value, f"{what} above 0")

@@ -1,0 +1,26 @@
+"""Synthetic load: lengths and arrivals to choose from, independent requests and conversations made of them.
+
+Everything drawn depends on ``seed`` alone. Lengths, arrivals and prefixes are drawn separately: another distribution
+of lengths leaves the arrivals as they were.
+"""
+
+from sim.generators.arrivals import Arrivals, at_once, gamma, poisson, steps
+from sim.generators.independent import SharedPrefixes, independent_requests
+from sim.generators.lengths import Length, fixed, lognormal, uniform
+from sim.generators.sessions import Conversation, sessions
+
+__all__ = [
+    "Arrivals",
+    "Conversation",
+    "Length",
+    "SharedPrefixes",
+    "at_once",
+    "fixed",
+    "gamma",
+    "independent_requests",
+    "lognormal",
+    "poisson",
+    "sessions",
+    "steps",
+    "uniform",
+]

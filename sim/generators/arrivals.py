@@ -1,0 +1,55 @@
+"""When requests come: each function returns one that draws the arrivals of a workload, without end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count, repeat
+from random import Random
+from typing import NamedTuple
+
+from sim.checks import check_positive, check_whole_number
+
+
+class Arrival(NamedTuple):
+    """Seconds from the start, or the step before which a request is handed over; as in a workload file."""
+
+    arrival: float | None = None
+    arrival_step: int | None = None
+
+
+Arrivals = Callable[[Random], Iterator[Arrival]]
+
+
+def at_once() -> Arrivals:
+    """All requests are there at the start."""
+    return lambda rng: repeat(Arrival(0.0))
+
+
+def poisson(rate_per_s: float) -> Arrivals:
+    """``rate_per_s`` requests a second on average, each independent of the others."""
+    return gamma(rate_per_s, cv=1.0)
+
+
+def gamma(rate_per_s: float, cv: float) -> Arrivals:
+    """``rate_per_s`` requests a second on average, with gamma-distributed times between them, whose standard
+    deviation is ``cv`` times their mean: 1 is a Poisson process, more comes in bursts, less is more even."""
+    check_positive("rate_per_s", rate_per_s)
+    check_positive("cv", cv)
+    shape = 1 / cv**2
+    scale_s = cv**2 / rate_per_s
+
+    def draw(rng: Random) -> Iterator[Arrival]:
+        time_s = 0.0
+        while True:
+            time_s += rng.gammavariate(shape, scale_s)
+            yield Arrival(time_s)
+
+    return draw
+
+
+def steps(num_requests: int = 1, every: int = 1) -> Arrivals:
+    """``num_requests`` requests before step 0, and as many before every ``every``-th step after it: at the same
+    place of a run on any backend, however fast it is."""
+    check_whole_number("num_requests", num_requests, 1)
+    check_whole_number("every", every, 1)
+    return lambda rng: (Arrival(None, index // num_requests * every) for index in count())

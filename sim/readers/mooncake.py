@@ -1,0 +1,56 @@
+"""The Mooncake traces: JSON Lines with ``timestamp`` (milliseconds), ``input_length``, ``output_length`` and
+``hash_ids``, one for each 512 tokens of the prompt; equal ids stand for equal content after equal content.
+
+Source: https://github.com/kvcache-ai/Mooncake (Qin et al., FAST 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sim.readers.common import TracedRequest, json_lines, to_workload, whole_number, wrong_field
+from sim.token_ids import draw_token_ids
+from sim.workload import WorkloadRequest
+
+HASH_BLOCK_SIZE = 512
+"""Prompt tokens that one of the ``hash_ids`` stands for; the last may stand for fewer."""
+
+
+def read_mooncake(
+    path: str | Path,
+    *,
+    skip: int = 0,
+    limit: int | None = None,
+    rate_scale: float = 1.0,
+    max_tokens: int | None = None,
+    seed: int = 0,
+) -> Iterator[WorkloadRequest]:
+    """The requests of a trace, see ``sim.readers``. Equal ``hash_ids`` become equal tokens, drawn from ``seed``, so
+    that a prefix cache of any block size finds what the trace shares."""
+    rows = (_request(path, line, fields, seed) for line, fields in json_lines(path))
+    return to_workload(path, rows, skip=skip, limit=limit, rate_scale=rate_scale, max_tokens=max_tokens)
+
+
+def _request(path: str | Path, line: int, fields: dict[str, Any], seed: int) -> TracedRequest:
+    time_ns = whole_number(path, line, fields, "timestamp") * 10**6
+    num_output_tokens = whole_number(path, line, fields, "output_length")
+    num_prompt_tokens = whole_number(path, line, fields, "input_length", 1)
+    hash_ids = fields.get("hash_ids")
+    num_ids = -(-num_prompt_tokens // HASH_BLOCK_SIZE)
+    if not isinstance(hash_ids, list) or len(hash_ids) != num_ids or set(map(type, hash_ids)) != {int}:
+        allowed = f"{num_ids} whole numbers, one for each {HASH_BLOCK_SIZE} of input_length={num_prompt_tokens} tokens"
+        raise wrong_field(path, line, fields, "hash_ids", allowed)
+
+    def prompt() -> dict[str, Any]:
+        return {"prompt": _token_ids(hash_ids, num_prompt_tokens, seed)}
+
+    return TracedRequest(line, time_ns, num_output_tokens, prompt)
+
+
+def _token_ids(hash_ids: list[int], count: int, seed: int) -> list[int]:
+    ids: list[int] = []
+    for hash_id in hash_ids:
+        ids += draw_token_ids(f"mooncake {seed} {hash_id}", min(HASH_BLOCK_SIZE, count - len(ids)))
+    return ids
