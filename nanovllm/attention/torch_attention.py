@@ -67,15 +67,13 @@ class _TorchStepAttention:
         values.index_copy_(0, self._slot_mapping, value)
         decodes = self._decodes
         if decodes is not None and not self._chunks:
-            return _attend_decodes(query, keys[decodes.slots], values[decodes.slots], decodes.mask)
+            return _attend_decodes(query, keys, values, decodes)
         output = torch.empty_like(query)
         if decodes is not None:
-            output[decodes.rows] = _attend_decodes(
-                query[decodes.rows], keys[decodes.slots], values[decodes.slots], decodes.mask
-            )
+            output[decodes.rows] = _attend_decodes(query[decodes.rows], keys, values, decodes)
         for chunk in self._chunks:
             rows = slice(chunk.first_row, chunk.end_row)
-            output[rows] = _attend_chunk(query[rows], keys[chunk.slots], values[chunk.slots], chunk.mask)
+            output[rows] = _attend_chunk(query[rows], keys, values, chunk)
         return output
 
 
@@ -111,33 +109,37 @@ def _slots_of(block_tables: Tensor, positions: Tensor, block_size: int) -> Tenso
     return blocks * block_size + positions % block_size
 
 
-def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """``query``: ``[n, num_heads, head_dim]``; ``keys``, ``values``: ``[n, c, num_kv_heads, head_dim]``; ``mask``:
-    ``[n, 1, 1, c]``."""
+def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: _Decodes) -> Tensor:
+    """``query``: ``[n, num_heads, head_dim]``; ``keys``, ``values``: ``[num_slots, num_kv_heads, head_dim]``."""
     num_seqs, num_heads, head_dim = query.shape
-    num_kv_heads = keys.shape[2]
+    num_kv_heads = keys.shape[1]
     output = F.scaled_dot_product_attention(
         # The heads that share a KV head stand in the place of tokens: its context is read once for all.
         query.view(num_seqs, num_kv_heads, num_heads // num_kv_heads, head_dim),
-        keys.transpose(1, 2),
-        values.transpose(1, 2),
-        attn_mask=mask,
+        _gather(keys, decodes.slots).transpose(1, 2),  # [n, num_kv_heads, c, head_dim]
+        _gather(values, decodes.slots).transpose(1, 2),
+        attn_mask=decodes.mask,
     )
     return output.view(num_seqs, num_heads, head_dim)
 
 
-def _attend_chunk(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """``query``: ``[q, num_heads, head_dim]``; ``keys``, ``values``: ``[c, num_kv_heads, head_dim]``; ``mask``:
-    ``[q, c]``, None for causal."""
+def _attend_chunk(query: Tensor, keys: Tensor, values: Tensor, chunk: _Chunk) -> Tensor:
+    """``query``: ``[q, num_heads, head_dim]``; ``keys``, ``values``: ``[num_slots, num_kv_heads, head_dim]``."""
     query_len, num_heads, head_dim = query.shape
     num_kv_heads = keys.shape[1]
     heads_per_kv_head = num_heads // num_kv_heads
-    shape = (num_kv_heads, heads_per_kv_head, len(keys), head_dim)
+    shape = (num_kv_heads, heads_per_kv_head, len(chunk.slots), head_dim)
     output = F.scaled_dot_product_attention(
         query.view(query_len, num_kv_heads, heads_per_kv_head, head_dim).permute(1, 2, 0, 3),
-        keys.transpose(0, 1)[:, None].expand(shape),
-        values.transpose(0, 1)[:, None].expand(shape),
-        attn_mask=mask,
-        is_causal=mask is None,
+        _gather(keys, chunk.slots).transpose(0, 1)[:, None].expand(shape),
+        _gather(values, chunk.slots).transpose(0, 1)[:, None].expand(shape),
+        attn_mask=chunk.mask,
+        is_causal=chunk.mask is None,
     )  # [num_kv_heads, heads_per_kv_head, q, head_dim]
     return output.permute(2, 0, 1, 3).reshape(query_len, num_heads, head_dim)
+
+
+def _gather(numbers: Tensor, slots: Tensor) -> Tensor:
+    """``numbers`` ``[num_slots, num_kv_heads, head_dim]`` of these slots: ``[*slots.shape, num_kv_heads, head_dim]``.
+    Several times as fast as ``numbers[slots]`` on a CPU."""
+    return numbers.index_select(0, slots.flatten()).unflatten(0, slots.shape)

@@ -17,4 +17,5 @@ class Embedding(nn.Module):
         self.weight = empty_parameter(vocab_size, hidden_size, dtype=dtype)
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        return F.embedding(token_ids, self.weight)  # [num_tokens, hidden_size]
+        """``[num_tokens]`` int64 -> ``[num_tokens, hidden_size]``."""
+        return F.embedding(token_ids, self.weight)

@@ -23,7 +23,8 @@ class Linear(nn.Module):
         self.bias = empty_parameter(out_size, dtype=dtype) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)  # [..., out_size]
+        """``[..., in_size]`` -> ``[..., out_size]``."""
+        return F.linear(x, self.weight, self.bias)
 
 
 class PackedLinear(Linear):

@@ -34,6 +34,7 @@ class SelfAttention(nn.Module):
         self.k_norm = RMSNorm(spec.head_dim, spec.rms_norm_eps, dtype=dtype) if spec.qk_norm else None
 
     def forward(self, hidden: Tensor, rotation: Rotation, attend: StepAttention) -> Tensor:
+        """``[num_tokens, hidden_size]`` -> the same shape."""
         qkv = self.qkv_proj(hidden)
         query, key, value = (
             part.unflatten(-1, (-1, self.head_dim)) for part in qkv.split(self.sizes, dim=-1)
@@ -54,6 +55,7 @@ class MLP(nn.Module):
         self.down_proj = Linear(spec.intermediate_size, spec.hidden_size, bias=spec.mlp_bias, dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
+        """``[num_tokens, hidden_size]`` -> the same shape."""
         return self.down_proj(silu_and_mul(self.gate_up_proj(hidden)))
 
 
@@ -68,6 +70,7 @@ class DecoderLayer(nn.Module):
         self.mlp = MLP(spec, dtype)
 
     def forward(self, hidden: Tensor, rotation: Rotation, attend: StepAttention) -> Tensor:
+        """``[num_tokens, hidden_size]`` -> the same shape."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), rotation, attend)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 

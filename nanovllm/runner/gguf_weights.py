@@ -1,7 +1,7 @@
 """From a GGUF file of llama.cpp to a directory as Hugging Face lays it out: weights, config and tokenizer.
 
-Covers what the built-in models are: the ``llama`` architecture with the tokenizer of SmolLM2. Weights are dequantised to
-float32, which holds every 4- and 8-bit format exactly.
+Covers what the built-in models are: the ``llama`` architecture with the tokenizer of SmolLM2. Weights are dequantised
+to float32, as transformers does.
 """
 
 from __future__ import annotations

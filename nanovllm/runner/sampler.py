@@ -68,7 +68,7 @@ def _draw_hash(seq: Sequence, engine_seed: int) -> int:
     """64 bits that belong to this draw: of the request's seed and the place that its next token will have."""
     seed = seq.sampling_params.seed
     source = f"{engine_seed}/{seq.request_id!r}" if seed is None else str(seed)
-    return xxhash.xxh64_intdigest(f"{source}:{seq.num_tokens}")
+    return xxhash.xxh64_intdigest(f"{source}:{seq.num_tokens}".encode())
 
 
 def sample(logits: Tensor, inputs: SamplingInputs) -> Tensor:
