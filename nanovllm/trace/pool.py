@@ -24,8 +24,6 @@ class BlockPool:
         self.ref_counts = [0] * num_blocks
         self.block_hashes: dict[int, str] = {}
         """Block -> hash of its content, for those that hold content, in order of publication."""
-        self.copies: dict[str, list[int]] = {}
-        """Hash -> the blocks that hold this content, in order of publication."""
         self.num_cached_free_blocks = 0
         """Free blocks that still hold content."""
 
@@ -33,6 +31,13 @@ class BlockPool:
     def num_blocks_in_use(self) -> int:
         """Blocks that some table holds."""
         return self.num_blocks - len(self.free_blocks)
+
+    def copies(self) -> dict[str, list[int]]:
+        """Hash -> the blocks that hold this content, in order of publication."""
+        copies: dict[str, list[int]] = {}
+        for block, block_hash in self.block_hashes.items():
+            copies.setdefault(block_hash, []).append(block)
+        return copies
 
     def hit(self, blocks: Sequence[int]) -> None:
         """Add a reference to each block; the free ones among them are revived."""
@@ -67,17 +72,12 @@ class BlockPool:
             raise BrokenLawError("eviction", f"block {block} is evicted, but {self.ref_counts[block]} tables hold it")
         del self.block_hashes[block]
         self.num_cached_free_blocks -= 1
-        copies = self.copies[block_hash]
-        copies.remove(block)
-        if not copies:
-            del self.copies[block_hash]
 
     def publish(self, block: int, block_hash: str) -> None:
         """Make the content of a block that is in use shareable."""
         if block in self.block_hashes:
             raise BrokenLawError("publication", f"block {block} is published, but it already holds content")
         self.block_hashes[block] = block_hash
-        self.copies.setdefault(block_hash, []).append(block)
 
     def release(self, blocks: Sequence[int]) -> None:
         """Take a reference from each block; one that no table holds any more joins the tail of the free list."""

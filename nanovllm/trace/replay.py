@@ -67,8 +67,8 @@ class Replay(EngineState):
 
     @property
     def copies(self) -> dict[str, list[int]]:
-        """Hash -> the blocks that hold this content, in order of publication."""
-        return self.pool.copies
+        """Hash -> the blocks that hold this content, in order of publication. Made anew each time."""
+        return self.pool.copies()
 
     def apply(self, event: AnyEvent) -> None:
         """Take in the next event. Raises ``ContradictionError`` for one that cannot have happened; the replay ends

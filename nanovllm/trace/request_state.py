@@ -12,7 +12,7 @@ from nanovllm.trace.laws import BrokenLawError
 Status = Literal["waiting", "running", "finished"]
 
 
-class RequestState(msgspec.Struct, gc=False):
+class RequestState(msgspec.Struct, gc=False, array_like=True):
     """One request, with the counters of the engine's ``Sequence``."""
 
     request: RequestId
