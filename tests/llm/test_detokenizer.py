@@ -74,7 +74,7 @@ def test_only_a_window_of_tokens_is_decoded() -> None:
     class CountingDecoder(TextDecoder):
         longest = 0
 
-        def decode(self, token_ids: list[int]) -> str:  # type: ignore[override]
+        def decode(self, token_ids: list[int]) -> str:
             self.longest = max(self.longest, len(token_ids))
             return super().decode(token_ids)
 
