@@ -1,0 +1,84 @@
+"""``LLM``: a model, ready to generate."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nanovllm.config import Config
+from nanovllm.errors import ConfigError
+from nanovllm.llm.generator import TextGenerator
+from nanovllm.llm.text_engine import TextEngine
+from nanovllm.llm.tokenizer import load_tokenizer
+from nanovllm.model_spec import ModelSpec
+from nanovllm.trace.events import Emit
+from nanovllm.trace.jsonl import TraceWriter
+from nanovllm.trace.recorder import Recorder
+
+TraceTarget = str | Path | Recorder | Emit
+
+
+class LLM(TextGenerator):
+    """A model that is loaded from a directory, the Hugging Face Hub, or built in.
+
+    >>> from nanovllm import LLM, SamplingParams
+    >>> llm = LLM("smollm2-135m")
+    >>> outputs = llm.generate(["The capital of France is"], SamplingParams(temperature=0, max_tokens=8))
+    >>> outputs[0].text, outputs[0].finish_reason, outputs[0].metrics.ttft_s
+
+    Scripts written for nano-vLLM run unchanged. A context manager; else ``close()`` frees the memory.
+    """
+
+    def __init__(self, model: str | os.PathLike[str], *, trace: TraceTarget | None = None, **options: Any) -> None:
+        """``options`` are the fields of ``Config``. Three defaults depend on the model: ``max_model_len`` is never
+        above its number of positions, ``eos`` are the ids that its files and its tokenizer name, and
+        ``num_kvcache_blocks`` is what it leaves room for.
+
+        ``trace``: where the events go, from the first to the last call: a file (see ``TraceWriter``), a
+        ``Recorder``, or a function that is called with each.
+
+        Raises ``ConfigError`` for options, ``ModelError`` for a model and ``MemoryPoolError`` for a size that won't
+        do.
+        """
+        from nanovllm.runner.model_directory import resolve_model
+        from nanovllm.runner.model_runner import ModelRunner
+
+        config = Config.from_options(model=os.fspath(model), **options)
+        path = resolve_model(config.model)
+        config = _fit_model_len(config, ModelSpec.from_directory(path), is_chosen="max_model_len" in options)
+        tokenizer = load_tokenizer(path)
+        with ExitStack() as resources:
+            emit = _open_trace(trace, resources)
+            runner = ModelRunner(replace(config, model=str(path)))
+            resources.callback(runner.close)
+            if "eos" not in options:
+                eos_token_ids = runner.eos_token_ids | {tokenizer.eos_token_id} - {None}
+                config = replace(config, eos=tuple(sorted(eos_token_ids)))
+            engine = TextEngine(config, runner, tokenizer, emit=emit, vocab_size=runner.vocab_size)
+            resources.callback(engine.close)
+            # Also when the last reference goes, and at the end of the process: the trace shall be whole.
+            self._close = weakref.finalize(self, resources.pop_all().close)
+        super().__init__(engine, tokenizer)
+
+    def close(self) -> None:
+        """Free the memory and close the trace. Calling it again does nothing."""
+        self._close()
+
+
+def _fit_model_len(config: Config, spec: ModelSpec, *, is_chosen: bool) -> Config:
+    limit = spec.max_position_embeddings
+    if config.max_model_len <= limit:
+        return config
+    if is_chosen:
+        raise ConfigError("max_model_len", config.max_model_len, f"at most {limit}, the positions of this model")
+    return replace(config, max_model_len=limit)
+
+
+def _open_trace(trace: TraceTarget | None, resources: ExitStack) -> Emit | None:
+    if isinstance(trace, (str, Path)):
+        return resources.enter_context(TraceWriter(trace)).emit
+    return trace.emit if isinstance(trace, Recorder) else trace
