@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence as TokenIds
 from enum import Enum
-from typing import cast
+from operator import index
+from typing import SupportsIndex, cast
 
 from nanovllm.errors import RequestError
 from nanovllm.sampling_params import SamplingParams
@@ -144,9 +145,13 @@ def _checked_token_ids(token_ids: TokenIds[int]) -> list[int]:
     if len(token_ids) == 0:
         raise RequestError("empty_prompt", "the prompt is empty: at least one token is needed")
     try:
-        return array("I", token_ids).tolist()
+        return array("I", list(token_ids)).tolist()  # a list: of bytes, an array would take the memory
     except (TypeError, OverflowError):
-        wrong = next(t for t in token_ids if not (isinstance(t, int) and 0 <= t <= MAX_TOKEN_ID))
+        wrong = next(token for token in token_ids if not _is_token_id(token))
         raise RequestError(
             "bad_token_id", f"the prompt holds {wrong!r}: token ids are whole numbers from 0 to {MAX_TOKEN_ID}"
         ) from None
+
+
+def _is_token_id(value: object) -> bool:
+    return isinstance(value, SupportsIndex) and 0 <= index(value) <= MAX_TOKEN_ID
