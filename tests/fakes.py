@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence as TokenIds
 import xxhash
 
 from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.block_manager import BlockManager
 from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import StepError
 from nanovllm.trace.events import RequestId
@@ -120,3 +121,11 @@ def _absorb(state: int, key_value: KeyValue) -> int:
 
 def _digest(*numbers: int) -> int:
     return xxhash.xxh64_intdigest(b"".join((number % 2**64).to_bytes(8, "little") for number in numbers))
+
+
+def compute(manager: BlockManager, seq: Sequence, num_tokens: int) -> None:
+    """What scheduler and backend do to a sequence of a step that computes ``num_tokens`` of it."""
+    seq.num_scheduled_tokens = num_tokens
+    manager.hash_blocks(seq)
+    seq.num_cached_tokens += num_tokens
+    seq.num_scheduled_tokens = 0
