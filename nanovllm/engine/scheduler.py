@@ -98,6 +98,8 @@ class Scheduler:
             self._schedule_chunk(seq, num_tokens, num_missing_tokens - num_tokens)
             scheduled.append(seq)
             budget -= num_tokens
+            if num_tokens < num_missing_tokens:
+                break  # it is still the head of waiting, and has its share of this step
         return scheduled
 
     def _num_reserved_blocks(self, seq: Sequence) -> int:
