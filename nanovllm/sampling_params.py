@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from nanovllm.errors import ConfigError
 
@@ -42,16 +44,24 @@ class SamplingParams:
     """Go on to ``max_tokens`` even when an end-of-sequence token is drawn."""
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        texts, ids = "texts of at least one character", "token ids, whole numbers from 0"
+        self._make_tuple("stop", lambda text: isinstance(text, str) and text != "", texts)
+        self._make_tuple("stop_token_ids", lambda token: _is_int(token) and token >= 0, ids)
         self._check_numbers()
-        if not all(isinstance(text, str) and text for text in stop):
-            raise ConfigError("stop", self.stop, "texts of at least one character")
-        if not all(_is_int(token) and token >= 0 for token in self.stop_token_ids):
-            raise ConfigError("stop_token_ids", self.stop_token_ids, "token ids, whole numbers from 0")
         if not isinstance(self.ignore_eos, bool):
             raise ConfigError("ignore_eos", self.ignore_eos, "true or false")
+
+    def _make_tuple(self, name: str, is_allowed: Callable[[Any], bool], allowed: str) -> None:
+        values = getattr(self, name)
+        try:
+            values = () if values is None else tuple(values)
+        except TypeError:
+            raise ConfigError(name, values, allowed) from None
+        if not all(map(is_allowed, values)):
+            raise ConfigError(name, values, allowed)
+        object.__setattr__(self, name, values)
 
     def _check_numbers(self) -> None:
         if not _is_number(self.temperature) or not 0 <= self.temperature < float("inf"):

@@ -20,6 +20,7 @@ from nanovllm.engine.request import Request
 from nanovllm.errors import RequestError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import AnyEvent, RequestId
+from nanovllm.trace.recorder import tee
 from sim.backend import SimulatedBackend
 from sim.cost_models import CostModel, Roofline, StepTime
 from sim.hardware import GPU, find_gpu
@@ -133,14 +134,7 @@ def resolve_model(config: Config, model: str | ModelSpec | None) -> tuple[Config
 def _listener(events: list[AnyEvent], record: bool, emit: Emit | None) -> Emit | None:
     if not record:
         return emit
-    if emit is None:
-        return events.append
-
-    def record_and_emit(event: AnyEvent) -> None:
-        events.append(event)
-        emit(event)
-
-    return record_and_emit
+    return events.append if emit is None else tee(events.append, emit)
 
 
 def _to_engine(
