@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
 
+import msgspec
 import xxhash
 
 from nanovllm.engine.sequence import Sequence
@@ -20,21 +21,20 @@ Emit = Callable[[AnyEvent], object]
 HashFunction = Callable[[bytes, int], int]
 
 
-class BlockContent:
+class BlockContent(msgspec.Struct, gc=False):
     """What a full block holds: its tokens, after those of all blocks before it.
 
-    Contents are interned: two blocks have equal content if and only if they have the same ``BlockContent``, so
-    "equal parent chain" is one identity check. ``copies`` are the blocks that hold it, in order of publication
-    (a dict serves as an ordered set).
+    Contents are interned: two blocks have equal content if and only if they have the same ``BlockContent``. So
+    "equal parent chain" is one comparison of ``parent``, the serial number of the content before (0: there is
+    none). Numbers rather than references: the garbage collector has nothing to follow in a pool of millions.
     """
 
-    __slots__ = ("copies", "hash", "parent", "tokens")
-
-    def __init__(self, hash: int, tokens: bytes, parent: BlockContent | None) -> None:
-        self.hash = hash
-        self.tokens = tokens
-        self.parent = parent
-        self.copies: dict[int, None] = {}
+    serial: int
+    parent: int
+    hash: int
+    tokens: bytes
+    copies: dict[int, None]
+    """The blocks that hold it, in order of publication (a dict serves as an ordered set)."""
 
 
 class BlockManager:
@@ -61,7 +61,8 @@ class BlockManager:
         self.ref_counts = [0] * num_blocks
         self.free_blocks: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
         self.contents: list[BlockContent | None] = [None] * num_blocks
-        self._contents_by_hash: dict[int, list[BlockContent]] = {}
+        self._contents_by_hash: dict[int, tuple[BlockContent, ...]] = {}  # one, unless hashes collide
+        self._num_contents = 0
         self._hash_function = hash_function
         self._emit = emit
 
@@ -116,12 +117,13 @@ class BlockManager:
             return found
         num_candidates = (seq.num_tokens - 1) // self.block_size
         self._hash_full_blocks(seq, num_candidates)
-        content: BlockContent | None = None
+        parent = 0
         for index in range(num_candidates):
-            content = self._find_content(seq, index, content)
+            content = self._find_content(seq, index, parent)
             if content is None:
                 break
             found.append(next(reversed(content.copies)))  # the copy published last
+            parent = content.serial
         return found
 
     # ---- growth ----------------------------------------------------------------------------------------------
@@ -152,10 +154,9 @@ class BlockManager:
         self.contents[block] = None
         del content.copies[block]
         if not content.copies:
-            same_hash = self._contents_by_hash[content.hash]
-            same_hash.remove(content)
-            if not same_hash:
-                del self._contents_by_hash[content.hash]
+            others = tuple(other for other in self._contents_by_hash.pop(content.hash) if other is not content)
+            if others:
+                self._contents_by_hash[content.hash] = others
         if self._emit is not None:
             self._emit(BlockEvicted(block, f"{content.hash:016x}"))
 
@@ -169,19 +170,29 @@ class BlockManager:
         if first == last or not self.enable_prefix_caching:
             return
         self._hash_full_blocks(seq, last)
-        parent = self.contents[seq.block_table[first - 1]] if first else None
+        parent = self._serial_of(seq.block_table[first - 1]) if first else 0
         for index in range(first, last):
             block = seq.block_table[index]
-            content = self._find_content(seq, index, parent)
-            if content is None:
-                content = BlockContent(seq.block_hashes[index], seq.block_tokens[index], parent)
-                self._contents_by_hash.setdefault(content.hash, []).append(content)
+            content = self._find_content(seq, index, parent) or self._new_content(seq, index, parent)
             content.copies[block] = None
-            self.contents[block] = parent = content
+            self.contents[block] = content
+            parent = content.serial
         seq.num_published_blocks = last
         if self._emit is not None:
             hashes = [f"{value:016x}" for value in seq.block_hashes[first:last]]
             self._emit(BlocksHashed(seq.request_id, seq.block_table[first:last], hashes))
+
+    def _serial_of(self, block: int) -> int:
+        content = self.contents[block]
+        assert content is not None, f"block {block} heads a published block and is not published itself"
+        return content.serial
+
+    def _new_content(self, seq: Sequence, index: int, parent: int) -> BlockContent:
+        self._num_contents += 1
+        hash_value = seq.block_hashes[index]
+        content = BlockContent(self._num_contents, parent, hash_value, seq.block_tokens[index], {})
+        self._contents_by_hash[hash_value] = (*self._contents_by_hash.get(hash_value, ()), content)
+        return content
 
     def _hash_full_blocks(self, seq: Sequence, num_blocks: int) -> None:
         """Extend the hashes kept on ``seq`` to its first ``num_blocks`` blocks; each is computed once."""
@@ -198,11 +209,11 @@ class BlockManager:
             seq.block_tokens.append(tokens)
             seq.block_hashes.append(parent_hash)
 
-    def _find_content(self, seq: Sequence, index: int, parent: BlockContent | None) -> BlockContent | None:
+    def _find_content(self, seq: Sequence, index: int, parent: int) -> BlockContent | None:
         """The cached content equal to block ``index`` of ``seq``: equal hash, tokens and parent chain, so that a
         hash collision can never serve wrong KV."""
         for content in self._contents_by_hash.get(seq.block_hashes[index], ()):
-            if content.parent is parent and content.tokens == seq.block_tokens[index]:
+            if content.parent == parent and content.tokens == seq.block_tokens[index]:
                 return content
         return None
 
