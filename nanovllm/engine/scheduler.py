@@ -212,10 +212,13 @@ class Scheduler:
         The token of a sequence whose prompt is still incomplete is discarded. A sequence that was aborted while
         the step ran has nothing scheduled any more and is passed over.
         """
+        block_size = self.block_manager.block_size
         for seq in seqs:
             if seq.num_scheduled_tokens:
-                self.block_manager.hash_blocks(seq)
-                seq.num_cached_tokens += seq.num_scheduled_tokens
+                num_cached_tokens = seq.num_cached_tokens + seq.num_scheduled_tokens
+                if num_cached_tokens // block_size > seq.num_published_blocks:
+                    self.block_manager.hash_blocks(seq)
+                seq.num_cached_tokens = num_cached_tokens
                 seq.num_scheduled_tokens = 0
         ended = self._append_tokens(seqs, token_ids)
         for seq, reason in ended:
