@@ -265,7 +265,7 @@ class Scheduler:
         more), and nothing changed."""
         request_id = request.request_id if isinstance(request, Sequence) else request
         seq = self.sequences.get(request_id) if request_id is not None else None
-        if seq is None:
+        if seq is None or (isinstance(request, Sequence) and request is not seq):
             return False
         self.finish(seq, "aborted", time_s)
         return True
