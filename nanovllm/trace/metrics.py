@@ -1,0 +1,179 @@
+"""How well a run went: latencies, throughput, cache hits, preemptions, use of the KV pool. One pass over the events.
+
+Times. A token's time is the time of the ``StepFinished`` of its step. Latencies count from a request's ``arrival``, and
+only requests that were completed (by ``eos``, ``stop`` or ``length``) enter them: aborted, failed and unfinished ones
+(a trace that was cut) are counted apart. Throughput counts every token that came out.
+
+Memory: one row a request, the token times of those in flight, one number for each distinct inter-token latency.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from nanovllm.errors import TraceError
+from nanovllm.trace.events import AnyEvent
+from nanovllm.trace.latency import Latency, summarize
+from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.request_metrics import RequestMetrics
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a run. Shares are between 0 and 1; a rate or share of nothing is 0, a latency of nothing None."""
+
+    duration_s: float
+    """From the first arrival to the end of the last step."""
+    busy_s: float
+    """Time spent in steps."""
+
+    num_requests: int
+    """All that were added; rejected ones are not among them."""
+    num_completed: int
+    num_aborted: int
+    num_failed: int
+    num_unfinished: int
+    num_rejected: int
+
+    prompt_tokens: int
+    """Of the requests that got a token."""
+    output_tokens: int
+    computed_tokens: int
+    """Tokens that the steps computed: without cache hits, with recomputation."""
+    recomputed_tokens: int
+    """Computed again because a preemption had thrown them away."""
+
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    """Prompt and output tokens."""
+    requests_per_s: float
+    """Completed requests."""
+
+    time_to_first_token_s: Latency | None
+    """Arrival to first token."""
+    time_per_output_token_s: Latency | None
+    """Of each request with more than one token: (last - first) / (tokens - 1)."""
+    inter_token_latency_s: Latency | None
+    """All gaps between consecutive tokens of a request."""
+    end_to_end_s: Latency | None
+    """Arrival to last token."""
+    queueing_s: Latency | None
+    """Arrival to the start of the first step that computed some of the request."""
+
+    looked_up_tokens: int
+    """Prompt tokens looked up in the prefix cache, once for each request: when it was first admitted."""
+    hit_tokens: int
+    hit_rate: float
+    readmitted_tokens: int
+    """Tokens looked up when preempted requests came back; kept apart, they mostly find their own."""
+    readmitted_hit_tokens: int
+
+    num_preemptions: int
+    num_preempted_requests: int
+
+    mean_kv_use: float
+    """Share of the blocks that tables hold while a step computes; mean over the steps."""
+    peak_kv_use: float
+    mean_kv_cached_free: float
+    """Share of the blocks that are free and still hold reusable content; mean over the steps."""
+
+    num_steps: int
+    num_prefill_steps: int
+    num_decode_steps: int
+    num_mixed_steps: int
+    num_empty_steps: int
+    """Steps that computed nothing."""
+    mean_tokens_per_step: float
+    """Over the steps that computed something."""
+
+    requests: list[RequestMetrics]
+    """A row a request, in the order in which they ended; unfinished ones last."""
+
+    def to_dict(self, *, requests: bool = False) -> dict[str, Any]:
+        """As plain values, ready for JSON; with the rows of the requests if asked for."""
+        figures: dict[str, Any] = msgspec.to_builtins(self)
+        if not requests:
+            del figures["requests"]
+        return figures
+
+
+def compute_metrics(events: Iterable[AnyEvent], source: object = "events") -> Metrics:
+    """The figures of a trace, from its header on. Raises ``TraceError`` for an event that names what is not there;
+    whether a trace can be trusted beyond that, ``check`` says. ``source``: what errors call it, its file if it has one.
+
+    To follow a run without keeping its events, hand ``MetricsCollector().apply`` to the engine.
+    """
+    collector = MetricsCollector()
+    handlers, index = collector.handlers, 0
+    try:
+        for index, event in enumerate(events, start=1):  # noqa: B007 - the error names it
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+    except (KeyError, IndexError) as error:
+        raise TraceError(source, f"names {error.args[0]!r}, which is not there", index) from None
+    return summarize_run(collector)
+
+
+def summarize_run(collector: MetricsCollector) -> Metrics:
+    """The figures of all that a collector has seen so far."""
+    unfinished = [*(record for record, _ in collector.ending), *collector.records.values()]
+    rows = [*collector.rows, *(record.ended(None) for record in unfinished)]
+    completed = [row for row in rows if row.outcome == "completed"]
+    outcomes = Counter(row.outcome for row in rows)
+    steps = collector.num_steps
+    num_computing_steps = sum(steps.values()) - steps["empty"]
+    prompt_tokens = sum(row.prompt_tokens for row in rows if row.output_tokens)
+    output_tokens = sum(row.output_tokens for row in rows)
+    duration_s = max(0.0, collector.last_time - min((row.arrival_s for row in rows), default=0.0))
+    num_block_steps = collector.num_blocks * num_computing_steps
+    return Metrics(
+        duration_s=duration_s,
+        busy_s=collector.busy_s,
+        num_requests=len(rows),
+        num_completed=len(completed),
+        num_aborted=outcomes["aborted"],
+        num_failed=outcomes["failed"],
+        num_unfinished=outcomes["unfinished"],
+        num_rejected=collector.num_rejected,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        computed_tokens=collector.computed_tokens,
+        recomputed_tokens=sum(row.recomputed_tokens for row in rows),
+        output_tokens_per_s=_ratio(output_tokens, duration_s),
+        total_tokens_per_s=_ratio(prompt_tokens + output_tokens, duration_s),
+        requests_per_s=_ratio(len(completed), duration_s),
+        time_to_first_token_s=_latency(row.time_to_first_token_s for row in completed),
+        time_per_output_token_s=_latency(row.time_per_output_token_s for row in completed),
+        inter_token_latency_s=summarize(collector.gaps),
+        end_to_end_s=_latency(row.end_to_end_s for row in completed),
+        queueing_s=_latency(row.queueing_s for row in completed),
+        looked_up_tokens=collector.looked_up_tokens,
+        hit_tokens=collector.hit_tokens,
+        hit_rate=_ratio(collector.hit_tokens, collector.looked_up_tokens),
+        readmitted_tokens=collector.readmitted_tokens,
+        readmitted_hit_tokens=collector.readmitted_hit_tokens,
+        num_preemptions=sum(row.num_preemptions for row in rows),
+        num_preempted_requests=sum(row.num_preemptions > 0 for row in rows),
+        mean_kv_use=_ratio(collector.sum_blocks_in_use, num_block_steps),
+        peak_kv_use=_ratio(collector.peak_blocks_in_use, collector.num_blocks),
+        mean_kv_cached_free=_ratio(collector.sum_cached_free_blocks, num_block_steps),
+        num_steps=sum(steps.values()),
+        num_prefill_steps=steps["prefill"],
+        num_decode_steps=steps["decode"],
+        num_mixed_steps=steps["mixed"],
+        num_empty_steps=steps["empty"],
+        mean_tokens_per_step=_ratio(collector.computed_tokens, num_computing_steps),
+        requests=rows,
+    )
+
+
+def _latency(durations_s: Iterable[float | None]) -> Latency | None:
+    return summarize(duration for duration in durations_s if duration is not None)
+
+
+def _ratio(amount: float, base: float) -> float:
+    return amount / base if base else 0.0

@@ -1,0 +1,200 @@
+"""Gathers what ``metrics`` sums up, event by event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from operator import sub
+from typing import Any
+
+from nanovllm.trace.events import (
+    AnyEvent,
+    BlockEvicted,
+    BlocksAllocated,
+    BlocksFreed,
+    BlocksHashed,
+    ChunkScheduled,
+    DecodeScheduled,
+    Preempted,
+    PrefixHit,
+    RequestAdded,
+    RequestFinished,
+    RequestId,
+    RequestRejected,
+    StepFinished,
+    StepStarted,
+    TokensAppended,
+    TraceStarted,
+)
+from nanovllm.trace.request_metrics import RequestMetrics, RequestRecord
+
+
+class MetricsCollector:
+    """Takes in the events of one run, in order; believes them (``replay`` and ``check`` do not)."""
+
+    def __init__(self) -> None:
+        self.records: dict[RequestId, RequestRecord] = {}
+        """The requests that have not ended."""
+        self.rows: list[RequestMetrics] = []
+        """Those that have, in order."""
+        self.ending: list[tuple[RequestRecord, str]] = []
+        """Those that ended in the current step, with the reason: when the step ends, they have."""
+        self.num_rejected = 0
+        self.gaps: Counter[float] = Counter()
+        """Inter-token latency in seconds -> how often, of completed requests."""
+
+        self.last_time = 0.0
+        """End of the last step, in seconds."""
+        self.busy_s = 0.0
+        self.num_steps: Counter[str] = Counter()
+        """By phase; ``empty`` for those that computed nothing."""
+        self.computed_tokens = 0
+        self.looked_up_tokens = 0
+        self.hit_tokens = 0
+        self.readmitted_tokens = 0
+        self.readmitted_hit_tokens = 0
+
+        self.num_blocks = 0
+        self.peak_blocks_in_use = 0
+        self.sum_blocks_in_use = 0
+        """Over the steps that computed something, as that they computed with."""
+        self.sum_cached_free_blocks = 0
+
+        self._is_in_step = False
+        self._step_start = 0.0
+        self._waiting_token_times: list[list[float]] = []
+        self._blocks_in_use = 0
+        self._cached_free_blocks = 0
+        self._ref_counts: list[int] = []
+        self._holds_content = bytearray()
+        self._use_in_step = (0, 0)
+
+        self.handlers: dict[type, Callable[[Any], None]] = {
+            TraceStarted: self._start,
+            RequestAdded: self._add,
+            RequestRejected: self._reject,
+            StepStarted: self._start_step,
+            PrefixHit: self._hit,
+            BlocksAllocated: self._allocate,
+            BlockEvicted: self._evict,
+            ChunkScheduled: self._schedule_chunk,
+            DecodeScheduled: self._schedule_decode,
+            Preempted: self._preempt,
+            BlocksHashed: self._publish,
+            TokensAppended: self._append_tokens,
+            RequestFinished: self._finish,
+            BlocksFreed: self._free,
+            StepFinished: self._finish_step,
+        }
+        """What is done with each type of event; those not in it are of no interest."""
+
+    def apply(self, event: AnyEvent) -> None:
+        """Take in the next event."""
+        handler = self.handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    # ---- requests and steps ----------------------------------------------------------------------------------
+
+    def _start(self, event: TraceStarted) -> None:
+        self.num_blocks = event.config["num_blocks"]
+        self._ref_counts = [0] * self.num_blocks
+        self._holds_content = bytearray(self.num_blocks)
+
+    def _add(self, event: RequestAdded) -> None:
+        self.records[event.request] = RequestRecord(event.request, event.arrival, event.prompt_tokens)
+
+    def _reject(self, event: RequestRejected) -> None:
+        self.num_rejected += 1
+
+    def _start_step(self, event: StepStarted) -> None:
+        self._is_in_step = True
+        self._step_start = event.time
+
+    def _schedule_chunk(self, event: ChunkScheduled) -> None:
+        record, end = self.records[event.request], event.start + event.tokens
+        if record.first_scheduled is None:
+            record.first_scheduled = self._step_start
+            record.hit_tokens = event.start
+            self.hit_tokens += event.start
+            self.looked_up_tokens += record.prompt_tokens
+        elif record.is_preempted:
+            record.is_preempted = False
+            self.readmitted_hit_tokens += event.start
+            self.readmitted_tokens += end + event.remaining
+        record.recomputed_tokens += max(0, min(end, record.lost_tokens) - event.start)
+        self._use_in_step = self._blocks_in_use, self._cached_free_blocks
+
+    def _schedule_decode(self, event: DecodeScheduled) -> None:
+        self._use_in_step = self._blocks_in_use, self._cached_free_blocks
+
+    def _preempt(self, event: Preempted) -> None:
+        record = self.records[event.request]
+        record.num_preemptions += 1
+        record.is_preempted = True
+        record.lost_tokens = max(record.lost_tokens, event.tokens_lost)
+
+    def _append_tokens(self, event: TokensAppended) -> None:
+        records = self.records
+        self._waiting_token_times = [records[request].token_times for request in event.requests]
+
+    def _finish(self, event: RequestFinished) -> None:
+        self.ending.append((self.records.pop(event.request), event.reason))
+        if not self._is_in_step:
+            self._settle_ending()
+
+    def _finish_step(self, event: StepFinished) -> None:
+        time = self.last_time = event.time
+        for token_times in self._waiting_token_times:
+            token_times.append(time)
+        self._waiting_token_times = []
+        self._settle_ending()
+        self._is_in_step = False
+        self.busy_s += time - self._step_start
+        self.num_steps[event.phase if event.tokens else "empty"] += 1
+        if event.tokens:
+            self.computed_tokens += event.tokens
+            blocks_in_use, cached_free_blocks = self._use_in_step
+            self.sum_blocks_in_use += blocks_in_use
+            self.sum_cached_free_blocks += cached_free_blocks
+            self.peak_blocks_in_use = max(self.peak_blocks_in_use, blocks_in_use)
+
+    def _settle_ending(self) -> None:
+        for record, reason in self.ending:
+            row = record.ended(reason)
+            self.rows.append(row)
+            if row.outcome == "completed":
+                times = record.token_times
+                self.gaps.update(map(sub, times[1:], times))
+        self.ending = []
+
+    # ---- blocks ----------------------------------------------------------------------------------------------
+
+    def _hit(self, event: PrefixHit) -> None:
+        ref_counts = self._ref_counts
+        for block in event.blocks:
+            if not ref_counts[block]:
+                self._blocks_in_use += 1
+                self._cached_free_blocks -= 1
+            ref_counts[block] += 1
+
+    def _allocate(self, event: BlocksAllocated) -> None:
+        self._blocks_in_use += len(event.blocks)
+        for block in event.blocks:
+            self._ref_counts[block] = 1
+
+    def _evict(self, event: BlockEvicted) -> None:
+        self._holds_content[event.block] = False
+        self._cached_free_blocks -= 1
+
+    def _publish(self, event: BlocksHashed) -> None:
+        for block in event.blocks:
+            self._holds_content[block] = True
+
+    def _free(self, event: BlocksFreed) -> None:
+        ref_counts = self._ref_counts
+        for block in event.blocks:
+            ref_counts[block] -= 1
+            if not ref_counts[block]:
+                self._blocks_in_use -= 1
+                self._cached_free_blocks += self._holds_content[block]
