@@ -1,0 +1,161 @@
+"""Public traces: tiny files with every peculiarity of their formats, and the real ones where they are at hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanovllm.errors import ConfigError, WorkloadError
+from sim.readers import READERS, read_azure, read_mooncake, read_sharegpt
+from sim.workload import Prompts, WorkloadRequest, read_workload, to_requests, write_workload
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:50.9951690,396,109
+2023-11-16 18:15:51,10,0
+2023-11-16 18:16:46.6805900+00:00,879,55
+"""
+
+
+def azure_file(path: Path, text: str = AZURE) -> Path:
+    (path / "azure.csv").write_text(text)
+    return path / "azure.csv"
+
+
+def json_file(path: Path, *lines: dict[str, Any]) -> Path:
+    (path / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path / "trace.jsonl"
+
+
+def test_azure(tmp_path: Path) -> None:
+    assert list(read_azure(azure_file(tmp_path))) == [
+        WorkloadRequest(id=0, prompt_len=374, max_tokens=44, arrival=0.0),
+        WorkloadRequest(id=1, prompt_len=396, max_tokens=109, arrival=4.314579),
+        WorkloadRequest(id=2, prompt_len=10, max_tokens=1, arrival=4.31941),
+        WorkloadRequest(id=3, prompt_len=879, max_tokens=55, arrival=60.0),
+    ]
+
+
+def test_slices_rates_and_hidden_lengths(tmp_path: Path) -> None:
+    path = azure_file(tmp_path)
+    assert list(read_azure(path, skip=1, limit=2, rate_scale=0.5, max_tokens=50)) == [
+        WorkloadRequest(id=1, prompt_len=396, max_tokens=50, output_len=50, arrival=0.0),
+        WorkloadRequest(id=2, prompt_len=10, max_tokens=50, output_len=1, arrival=0.009662),
+    ]
+    for options, message in (
+        ({"limit": 0}, "limit=0 is not allowed: a whole number from 1 upward"),
+        ({"skip": -1}, "skip=-1 is not allowed: a whole number from 0 upward"),
+        ({"rate_scale": 0}, "rate_scale=0 is not allowed: a number above 0"),
+        ({"max_tokens": 1.5}, "max_tokens=1.5 is not allowed: a whole number from 1 upward"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            READERS["azure"](path, **options)
+
+
+def test_mooncake_ids_become_equal_tokens(tmp_path: Path) -> None:
+    path = json_file(
+        tmp_path,
+        {"timestamp": 0, "input_length": 1100, "output_length": 6, "hash_ids": [1, 2, 3]},
+        {"timestamp": 1500, "input_length": 1030, "output_length": 4, "hash_ids": [1, 2, 4]},
+        {"timestamp": 1500, "input_length": 600, "output_length": 4, "hash_ids": [2, 1]},
+    )
+    a, b, c = read_mooncake(path)
+    assert (a.arrival, b.arrival, b.max_tokens) == (0.0, 1.5, 4)
+    assert (a.prompt is not None, b.prompt is not None, c.prompt is not None) == (True, True, True)
+    first, second, third = a.prompt or [], b.prompt or [], c.prompt or []
+    assert [len(first), len(second), len(third)] == [1100, 1030, 600]
+    assert first[:1024] == second[:1024]
+    assert first[1024:1030] != second[1024:]
+    assert third[:512] == first[512:1024]
+    assert third[512:] == first[:88]
+    assert next(read_mooncake(path, seed=1)).prompt != first
+    assert next(read_mooncake(path)).prompt == first
+
+
+def test_sharegpt(tmp_path: Path) -> None:
+    line = {"input_toks": 3, "output_toks": 7, "arrival_time_ns": 1_500_000_000, "input_tok_ids": [5, 1, 4]}
+    path = json_file(tmp_path, line, {**line, "arrival_time_ns": 1_750_000_000})
+    assert list(read_sharegpt(path)) == [
+        WorkloadRequest(id=0, prompt=[5, 1, 4], max_tokens=7, arrival=0.0),
+        WorkloadRequest(id=1, prompt=[5, 1, 4], max_tokens=7, arrival=0.25),
+    ]
+    packed = tmp_path / "trace.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert list(read_sharegpt(packed)) == list(read_sharegpt(path))
+
+
+MOONCAKE = {"timestamp": 0, "input_length": 600, "output_length": 6, "hash_ids": [1, 2]}
+SHAREGPT = {"output_toks": 7, "arrival_time_ns": 5, "input_tok_ids": [5, 1, 4]}
+
+
+@pytest.mark.parametrize(
+    ("reader", "text", "message"),
+    [
+        ("azure", "", "is empty: the columns TIMESTAMP,ContextTokens,GeneratedTokens are needed"),
+        ("azure", "a,b\n", "1: the columns are ['a', 'b']: TIMESTAMP,ContextTokens"),
+        ("azure", AZURE + "2023-11-16 18:15:46.68,1,1\n", "6: the request came before the one above it"),
+        ("azure", AZURE + "2023-11-17 18:15:46.68,1\n", "6: has 2 cells: 3 are needed"),
+        ("azure", AZURE + "2023-11-17 18:15:46.68,0,1\n", "6: ContextTokens=0 is not allowed: a whole number from 1"),
+        ("azure", AZURE + "2023-11-17 18:15:46.68,5,-1\n", "6: GeneratedTokens='-1' is not allowed: a whole number"),
+        ("azure", AZURE + "yesterday,5,1\n", "6: TIMESTAMP='yesterday' is not allowed: a time such as"),
+        ("mooncake", "", "holds no request"),
+        ("mooncake", json.dumps({**MOONCAKE, "hash_ids": [1]}), "1: hash_ids=[1] is not allowed: 2 whole numbers"),
+        ("mooncake", json.dumps({**MOONCAKE, "hash_ids": [1, "2"]}), "1: hash_ids=[1, '2'] is not allowed: 2 whole"),
+        ("mooncake", json.dumps({**MOONCAKE, "timestamp": -1}), "1: timestamp=-1 is not allowed: a whole number"),
+        ("mooncake", '{"timestamp": 0}', "1: output_length is missing: a whole number from 0 upward is needed"),
+        ("sharegpt", json.dumps({**SHAREGPT, "input_tok_ids": []}), "1: input_tok_ids=[] is not allowed: a list"),
+        ("sharegpt", json.dumps({**SHAREGPT, "input_tok_ids": [2**32]}), "1: prompt=4294967296 is not allowed"),
+        ("sharegpt", json.dumps({**SHAREGPT, "output_toks": None}), "1: output_toks=None is not allowed: a whole"),
+    ],
+)
+def test_mistakes_are_named_with_file_and_line(tmp_path: Path, reader: str, text: str, message: str) -> None:
+    path = tmp_path / "trace"
+    path.write_text(text)
+    with pytest.raises(WorkloadError) as caught:
+        list(READERS[reader](path))
+    place, _, rest = str(caught.value).partition("trace")
+    assert place == f"{tmp_path}/"
+    assert rest[1:].lstrip().startswith(message)
+
+
+def test_what_is_read_can_be_written_as_a_workload(tmp_path: Path) -> None:
+    requests = list(read_azure(azure_file(tmp_path), max_tokens=50))
+    write_workload(tmp_path / "load.jsonl", requests)
+    assert read_workload(tmp_path / "load.jsonl") == requests
+
+
+def data_file(name: str) -> Path:
+    if not (DATA / name).exists():
+        pytest.skip(f"the public trace is not there: {DATA / name}")
+    return DATA / name
+
+
+def test_the_azure_traces() -> None:
+    conversations = list(read_azure(data_file("azure2023_conv.csv")))
+    assert len(conversations) == 19_366
+    assert conversations[0].num_prompt_tokens == 374
+    assert conversations[-1].arrival == pytest.approx(3501.721937)
+    assert sum(1 for _ in read_azure(data_file("azure2023_code.csv"))) == 8_819
+
+
+def test_the_mooncake_trace_shares_prefixes() -> None:
+    path = data_file("mooncake_synthetic.jsonl")
+    requests = list(islice(read_mooncake(path), 100))
+    assert requests[0].num_prompt_tokens == 40_160
+    assert len({tuple((request.prompt or [])[:512]) for request in requests}) < 100
+
+
+def test_the_sharegpt_trace() -> None:
+    path = data_file("vllm_rtxpro6000_llama31_8b/workload.jsonl.gz")
+    requests = list(read_sharegpt(path))
+    assert len(requests) == 300
+    assert (requests[0].num_prompt_tokens, requests[0].max_tokens) == (2358, 531)
+    [first] = to_requests(requests[:1], Prompts())
+    assert list(first.prompt_token_ids[:3]) == [5971, 2927, 220]
