@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
 
 
 def print_error(message: str) -> None:
@@ -33,3 +41,22 @@ def print_table(table: Table) -> None:
 
     width = None if sys.stdout.isatty() else 160
     Console(width=width, highlight=False).print(table)
+
+
+@contextmanager
+def show_progress() -> Iterator[None]:
+    """While the block runs, let the engine's own modules tell what takes long: fetching a model, say."""
+    logger, handler = logging.getLogger("nanovllm"), _NoteHandler(logging.INFO)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+class _NoteHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print_note(record.getMessage())

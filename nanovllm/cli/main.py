@@ -15,12 +15,10 @@ import typer
 from typer.main import get_command
 
 from nanovllm import __version__
-from nanovllm.cli.console import print_error
+from nanovllm.cli import generate, models, simulate, workload
+from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error
+from nanovllm.cli.help import Command
 from nanovllm.errors import UserError
-
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
 
 OPTIONAL_MODULES = {"gguf": "engine", "safetensors": "engine", "torch": "engine", "transformers": "engine"}
 """Modules of the optional dependencies, and the extra that brings each."""
@@ -30,7 +28,7 @@ app = typer.Typer(
     help="An LLM serving engine to watch: run a model, simulate a GPU, and look at every decision of the scheduler.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 
 
@@ -49,6 +47,12 @@ def _without_command(
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+app.command("generate", cls=Command, epilog=generate.EXAMPLES)(generate.generate)
+app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate)
+app.add_typer(workload.app, name="workload")
+app.add_typer(models.app, name="models")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

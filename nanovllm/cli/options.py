@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-Command = TypeVar("Command", bound=Callable[..., None])
+Command = TypeVar("Command", bound=Callable[..., int | None])
 
 
 def takes(
@@ -39,10 +39,10 @@ def takes(
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def with_options(**values: Any) -> None:
+        def with_options(**values: Any) -> int | None:
             chosen = {field: values.pop(option) for field, option in option_names.items()}
             given = {field: _plain(value) for field, value in chosen.items() if value is not None}
-            command(**values, **{parameter: dataclass(**given)})
+            return command(**values, **{parameter: dataclass(**given)})
 
         signature = inspect.signature(command, eval_str=True)
         own = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values() if p.name != parameter]
@@ -52,11 +52,6 @@ def takes(
         return with_options  # type: ignore[return-value]
 
     return decorate
-
-
-def examples(*lines: str) -> str:
-    """The end of a command's help: how to call it."""
-    return "\n\n".join(["Example:" if len(lines) == 1 else "Examples:", *(_escape(line) for line in lines)])
 
 
 def field_docs(dataclass: type) -> dict[str, str]:
@@ -88,7 +83,7 @@ def _options(
         default = defaults.get(field.name, _default(field))
         if is_repeatable:  # given never, the dataclass's own default holds
             default = list(default) if isinstance(default, tuple) and default else None
-        option = typer.Option(help=_escape(docs.get(field.name, "")), rich_help_panel=panel)
+        option = typer.Option(help=docs.get(field.name, ""), rich_help_panel=panel)
         options.append(
             inspect.Parameter(
                 names[field.name],
@@ -116,8 +111,3 @@ def _option_type(annotation: Any) -> tuple[Any, bool]:
 
 def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _escape(text: str) -> str:
-    """Square brackets would be taken for markup."""
-    return text.replace("[", r"\[")

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from nanovllm.cli.options import examples, field_docs, takes
+from nanovllm.cli.options import field_docs, takes
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
 from nanovllm.sampling_params import SamplingParams
@@ -86,8 +86,3 @@ def test_the_dataclass_judges_the_values() -> None:
 
     with pytest.raises(ConfigError, match="max_num_seqs=0"):
         CliRunner().invoke(app, ["--max-num-seqs", "0"], catch_exceptions=False)
-
-
-def test_examples_keep_their_brackets() -> None:
-    assert examples("show [a]") == "Example:\n\nshow \\[a]"
-    assert examples("a", "b").startswith("Examples:")

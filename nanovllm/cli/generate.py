@@ -1,0 +1,92 @@
+"""``nanovllm generate``: a real model answers prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nanovllm.cli.answers import Answers, StreamedAnswers
+from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_note, show_progress
+from nanovllm.cli.help import examples
+from nanovllm.cli.options import takes
+from nanovllm.cli.prompts import read_prompts, text_encoder
+from nanovllm.config import Config
+from nanovllm.errors import UserError
+from nanovllm.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from nanovllm.engine.request import Request
+    from nanovllm.llm import LLM
+    from sim.workload import WorkloadRequest
+
+EXAMPLES = examples(
+    'nanovllm generate "What is the capital of France?" --temperature 0',
+    "nanovllm generate --file prompts.txt --json --trace trace.jsonl",
+    'nanovllm generate "Tell me a story." --stream --max-tokens 200',
+)
+
+
+@takes("sampling", SamplingParams, panel="Sampling", names={"seed": "request_seed"})
+@takes("config", Config, panel="Engine", defaults={"model": "smollm2-135m"})
+def generate(
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Prompts; none: one a line on standard input.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Prompts, one a line; or a workload file (.jsonl), whose lines have sampling fields of their own."
+        ),
+    ] = None,
+    chat: Annotated[
+        bool | None, typer.Option("--chat/--no-chat", help="Use the chat template; unless told, if the model has one.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A system message, put before each prompt.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Print text as it is generated.")] = False,
+    trace: Annotated[Path | None, typer.Option(help="Write the trace to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    *,
+    config: Config,
+    sampling: SamplingParams,
+) -> int:
+    """Answer prompts with a model, on a GPU or a CPU.
+
+    A request that can never run gets an error line, the others run; the exit code is 2 then. Ctrl-C ends the run:
+    what is finished is printed, the trace is closed.
+    """
+    workload = read_prompts(prompts or [], file, sampling)
+    if stream and any(request.arrival or request.arrival_step for request in workload):
+        raise UserError(f"--stream wants requests that are all there at the start, but {file} tells of arrivals")
+    with show_progress(), load_llm(config, trace) as llm:
+        requests = _to_requests(workload, llm, text_encoder(llm.tokenizer, chat=chat, system=system))
+        answers = StreamedAnswers(workload, as_json) if stream else Answers(workload, as_json)
+        was_interrupted = answers.run(llm, requests)
+    if was_interrupted:
+        print_note(f"interrupted: {answers.num_finished} of {len(requests)} requests are finished")
+        return EXIT_INTERRUPTED
+    return EXIT_USER_ERROR if answers.num_failed else 0
+
+
+def load_llm(config: Config, trace: Path | None) -> LLM:
+    """The model with those options that differ from the defaults: it chooses some by itself."""
+    from nanovllm.llm import LLM
+
+    options = {field.name: getattr(config, field.name) for field in fields(config)}
+    chosen = {field.name: options[field.name] for field in fields(config) if options[field.name] != field.default}
+    return LLM(trace=trace, **{"model": config.model, **chosen})
+
+
+def _to_requests(workload: list[WorkloadRequest], llm: LLM, encode: Callable[[str], list[int]]) -> list[Request]:
+    """As the simulator makes them: requests that tell only a length get the same token ids there and here."""
+    from nanovllm.model_spec import ModelSpec
+    from nanovllm.runner.model_directory import resolve_model
+    from sim.token_ids import DEFAULT_VOCAB_SIZE
+    from sim.workload import Prompts, to_requests
+
+    spec = ModelSpec.from_directory(resolve_model(llm.config.model))
+    prompts = Prompts(seed=llm.config.seed, vocab_size=min(spec.vocab_size, DEFAULT_VOCAB_SIZE), tokenize=encode)
+    return list(to_requests(workload, prompts))

@@ -1,0 +1,86 @@
+"""The figures of a run as tables to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nanovllm.cli.console import print_table
+
+if TYPE_CHECKING:
+    from nanovllm.trace.latency import Latency
+    from nanovllm.trace.metrics import Metrics
+
+
+def print_metrics(metrics: Metrics) -> None:
+    """Two tables: how long requests took, and what the run did."""
+    from rich.table import Table
+
+    latencies = {
+        "time to first token": metrics.time_to_first_token_s,
+        "time per output token": metrics.time_per_output_token_s,
+        "between two tokens": metrics.inter_token_latency_s,
+        "end to end": metrics.end_to_end_s,
+        "queueing": metrics.queueing_s,
+    }
+    table = Table("latency", "mean", "p50", "p90", "p99", "max", caption="of the completed requests")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, latency in latencies.items():
+        table.add_row(name, *_latency_cells(latency))
+    print_table(table)
+    table = Table("run", "", show_header=True)
+    for name, value in _facts(metrics).items():
+        table.add_row(name, value)
+    print_table(table)
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it: ``12.3 ms``."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:,.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:,.0f} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _latency_cells(latency: Latency | None) -> list[str]:
+    if latency is None:
+        return ["–"] * 5
+    return [duration(value) for value in (latency.mean, latency.p50, latency.p90, latency.p99, latency.max)]
+
+
+def _facts(metrics: Metrics) -> dict[str, str]:
+    ends = {
+        "completed": metrics.num_completed,
+        "aborted": metrics.num_aborted,
+        "failed": metrics.num_failed,
+        "unfinished": metrics.num_unfinished,
+        "refused": metrics.num_rejected,
+    }
+    steps = {
+        "prefill": metrics.num_prefill_steps,
+        "decode": metrics.num_decode_steps,
+        "mixed": metrics.num_mixed_steps,
+        "empty": metrics.num_empty_steps,
+    }
+    return {
+        "requests": _counts(ends),
+        "duration": f"{duration(metrics.duration_s)}, {_share(metrics.busy_s, metrics.duration_s)} of it in steps",
+        "throughput": f"{metrics.output_tokens_per_s:,.1f} output tokens/s, {metrics.total_tokens_per_s:,.1f} with "
+        f"prompts, {metrics.requests_per_s:,.2f} requests/s",
+        "tokens": f"{metrics.prompt_tokens:,} of prompts, {metrics.output_tokens:,} generated, "
+        f"{metrics.computed_tokens:,} computed",
+        "steps": f"{_counts(steps)}; {metrics.mean_tokens_per_step:,.1f} tokens each",
+        "prefix cache": f"{metrics.hit_rate:.1%} of the prompt tokens found ({metrics.hit_tokens:,} of "
+        f"{metrics.looked_up_tokens:,})",
+        "preemptions": f"{metrics.num_preemptions:,} of {metrics.num_preempted_requests:,} requests, "
+        f"{metrics.recomputed_tokens:,} tokens recomputed",
+        "KV pool": f"{metrics.mean_kv_use:.1%} in use on average, {metrics.peak_kv_use:.1%} at the most",
+    }
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "none"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole else "none"

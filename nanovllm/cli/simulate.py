@@ -1,0 +1,138 @@
+"""``nanovllm simulate``: the engine on a modelled GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error, print_json, print_note, show_progress
+from nanovllm.cli.help import examples
+from nanovllm.cli.metrics_table import duration, print_metrics
+from nanovllm.cli.options import takes
+from nanovllm.cli.workload_input import WorkloadInput
+from nanovllm.config import Config
+
+if TYPE_CHECKING:
+    from nanovllm.errors import RequestError
+    from nanovllm.trace.events import Emit, RequestId
+    from nanovllm.trace.metrics import Metrics
+    from sim import SimulationResult
+    from sim.outputs import RecordedOutputs
+
+EXAMPLES = examples(
+    "nanovllm simulate load.jsonl --gpu h100 --model qwen3-8b --trace trace.jsonl",
+    "nanovllm simulate AzureLLMInferenceTrace_conv.csv --limit 500 --rate-scale 2",
+)
+MAX_ERROR_LINES = 5
+
+
+@takes("config", Config, panel="Engine", defaults={"model": "qwen3-0.6b"})
+@takes("reading", WorkloadInput, panel="Workload")
+def simulate(
+    workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
+    gpu: Annotated[str, typer.Option(help="The card to model; an unknown name lists all.")] = "h200",
+    outputs: Annotated[
+        Path | None, typer.Option(help="Take the answers from this trace of a run of the same workload.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="For prompts that are texts: the model whose tokenizer (and chat template) to use."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write the trace to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    config: Config,
+    reading: WorkloadInput,
+) -> int:
+    """Run a workload on a modelled GPU: the same scheduler, a clock that jumps.
+
+    --model takes a name that `nanovllm models` lists, or a directory with a config.json. Requests that can never run
+    get an error line each, the others run; the exit code is 2 then. Ctrl-C ends the run: figures and trace tell of
+    what came before.
+    """
+    from nanovllm.trace.metrics import summarize_run
+    from nanovllm.trace.metrics_collector import MetricsCollector
+    from sim import simulate as run_simulation
+
+    encode = None if tokenizer is None else _load_encoder(tokenizer)
+    requests = reading.read(workload, allow_text=encode is not None)
+    collector = MetricsCollector()
+    result = None
+    with ExitStack() as resources:
+        try:
+            result = run_simulation(
+                config,
+                requests,
+                gpu=gpu,
+                outputs=None if outputs is None else _read_outputs(outputs),
+                tokenize=encode,
+                record=False,
+                emit=_listeners(collector.apply, trace, resources),
+            )
+        except KeyboardInterrupt:
+            print_note("interrupted: the figures are those of the run up to here")
+    _print(result, summarize_run(collector), as_json)
+    if result is None:
+        return EXIT_INTERRUPTED
+    _print_refusals(result.rejected)
+    return EXIT_USER_ERROR if result.rejected else 0
+
+
+def _load_encoder(model: str) -> Callable[[str], list[int]]:
+    from nanovllm.cli.prompts import text_encoder
+    from nanovllm.llm.tokenizer import load_tokenizer
+    from nanovllm.runner.model_directory import resolve_model
+
+    with show_progress():
+        return text_encoder(load_tokenizer(resolve_model(model)), chat=None, system=None)
+
+
+def _read_outputs(path: Path) -> RecordedOutputs:
+    from nanovllm.trace.jsonl import read_trace
+    from sim.outputs import RecordedOutputs
+
+    return RecordedOutputs(read_trace(path).events, path)
+
+
+def _listeners(collect: Emit, trace: Path | None, resources: ExitStack) -> Emit:
+    if trace is None:
+        return collect
+    from nanovllm.trace.jsonl import TraceWriter
+    from nanovllm.trace.recorder import tee
+
+    return tee(collect, resources.enter_context(TraceWriter(trace)).emit)
+
+
+def _print(result: SimulationResult | None, metrics: Metrics, as_json: bool) -> None:
+    """``result``: None if the run was interrupted."""
+    if as_json:
+        print_json({"complete": result is not None, **_run_to_dict(result), "metrics": metrics.to_dict()})
+        return
+    print_metrics(metrics)
+    if result is not None:
+        served, taken = duration(result.time_s), duration(result.loop_time_s)
+        typer.echo(f"{served} of serving simulated in {taken}, {result.time_s / result.loop_time_s:,.3g} times as fast")
+
+
+def _run_to_dict(result: SimulationResult | None) -> dict[str, Any]:
+    if result is None:
+        return {}
+    import msgspec
+
+    return {
+        "time_s": result.time_s,
+        "time_spent": msgspec.to_builtins(result.time_spent),
+        "loop_time_s": result.loop_time_s,
+        "rejected": [{"id": request, "reason": error.reason} for request, error in result.rejected],
+    }
+
+
+def _print_refusals(rejected: list[tuple[RequestId, RequestError]]) -> None:
+    for _, error in rejected[:MAX_ERROR_LINES]:
+        print_error(str(error))
+    if len(rejected) > MAX_ERROR_LINES:
+        print_error(f"{len(rejected) - MAX_ERROR_LINES:,} more requests can never run")

@@ -1,0 +1,214 @@
+"""``nanovllm workload``: make, convert and check workload files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nanovllm.cli.console import print_json, print_table
+from nanovllm.cli.help import Command, examples
+from nanovllm.cli.options import takes
+from nanovllm.cli.workload_input import WorkloadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sim.generators import Arrivals, Length
+    from sim.workload import WorkloadRequest
+
+app = typer.Typer(help="Make, convert and check workload files: what requests come, and when.")
+
+LENGTHS = "512 (always), uniform:LOW,HIGH or lognormal:MEDIAN,SIGMA,LOW,HIGH (the last two may be left out)"
+ARRIVALS = "at-once, poisson:RATE_PER_S, gamma:RATE_PER_S,CV or steps:NUM_REQUESTS,EVERY"
+
+OutputPath = Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; packed if it ends in .gz.")]
+ArrivalsOption = Annotated[str, typer.Option(help=f"When they come: {ARRIVALS}.")]
+SeedOption = Annotated[int, typer.Option(help="Source of everything drawn. Same options, same file.")]
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "nanovllm workload make load.jsonl --num-requests 100 --arrivals poisson:4",
+        "nanovllm workload make chat.jsonl --prompt-len lognormal:200,1 --num-prefixes 4 --prefix-len 512",
+    ),
+)
+def make(
+    output: OutputPath,
+    num_requests: Annotated[int, typer.Option(help="How many requests.")] = 100,
+    prompt_len: Annotated[str, typer.Option(help=f"Tokens of a prompt, a shared prefix not counted: {LENGTHS}.")] = (
+        "uniform:100,1000"
+    ),
+    output_len: Annotated[str, typer.Option(help="Tokens of an answer: a length as for --prompt-len.")] = (
+        "uniform:100,1000"
+    ),
+    arrivals: ArrivalsOption = "at-once",
+    num_prefixes: Annotated[int, typer.Option(help="How many shared prefixes there are.")] = 0,
+    prefix_len: Annotated[int, typer.Option(help="Tokens of a shared prefix.")] = 512,
+    prefix_share: Annotated[float, typer.Option(help="Share of the requests that begin with one.")] = 1.0,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="What the scheduler is told of every answer's length; else its real length.")
+    ] = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Make independent requests of drawn lengths, which may share prefixes."""
+    from sim.generators import SharedPrefixes, independent_requests
+    from sim.workload import write_workload
+
+    prefixes = None
+    if num_prefixes:
+        prefixes = SharedPrefixes(num_prefixes=num_prefixes, prefix_len=prefix_len, share=prefix_share)
+    requests = independent_requests(
+        num_requests,
+        prompt_len=_length("prompt_len", prompt_len),
+        output_len=_length("output_len", output_len),
+        arrivals=_arrivals(arrivals),
+        prefixes=prefixes,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    write_workload(output, requests)
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "nanovllm workload make-sessions talks.jsonl --num-sessions 20 --arrivals poisson:0.5 --mean-gap-s 8"
+    ),
+)
+def make_sessions(
+    output: OutputPath,
+    num_sessions: Annotated[int, typer.Option(help="How many conversations.")] = 20,
+    num_turns: Annotated[str, typer.Option(help=f"Turns of a conversation: a number, or drawn: {LENGTHS}.")] = (
+        "uniform:1,6"
+    ),
+    message_len: Annotated[str, typer.Option(help="Tokens that the user says in a turn: as --num-turns.")] = (
+        "lognormal:60,0.8"
+    ),
+    answer_len: Annotated[str, typer.Option(help="Tokens of an answer: as --num-turns.")] = "lognormal:150,0.6",
+    mean_gap_s: Annotated[float, typer.Option(help="Mean seconds between the turns of a conversation.")] = 10.0,
+    system_len: Annotated[int, typer.Option(help="Tokens that every conversation begins with.")] = 0,
+    max_prompt_len: Annotated[int | None, typer.Option(help="A conversation ends before a longer prompt.")] = None,
+    arrivals: ArrivalsOption = "at-once",
+    seed: SeedOption = 0,
+) -> None:
+    """Make conversations: each turn's prompt is all that was said before, and something new."""
+    from sim.generators import Conversation, sessions
+    from sim.workload import write_workload
+
+    conversation = Conversation(
+        num_turns=_length("num_turns", num_turns),
+        message_len=_length("message_len", message_len),
+        answer_len=_length("answer_len", answer_len),
+        mean_gap_s=mean_gap_s,
+        system_len=system_len,
+        max_prompt_len=max_prompt_len,
+    )
+    write_workload(output, sessions(num_sessions, conversation, arrivals=_arrivals(arrivals), seed=seed))
+
+
+@app.command(
+    cls=Command, epilog=examples("nanovllm workload convert AzureLLMInferenceTrace_conv.csv conv.jsonl --limit 1000")
+)
+@takes("reading", WorkloadInput, panel="Reading")
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A public trace, or a workload file.")],
+    output: OutputPath,
+    *,
+    reading: WorkloadInput,
+) -> None:
+    """Convert a public trace (Azure, Mooncake, ShareGPT with token ids) into a workload file."""
+    from sim.workload import write_workload
+
+    write_workload(output, list(reading.read(source, allow_text=True)))
+
+
+@app.command(cls=Command, epilog=examples("nanovllm workload check load.jsonl"))
+@takes("reading", WorkloadInput, panel="Reading")
+def check(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A workload file, or a public trace.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    reading: WorkloadInput,
+) -> None:
+    """Read every line of a workload; say what is in it, or the first mistake and its line."""
+    from rich.table import Table
+
+    summary = Summary.of(reading.read(path, allow_text=True))
+    if as_json:
+        print_json(summary.to_dict())
+        return
+    table = Table("", "", title=str(path), show_header=False)
+    for name, value in summary.to_dict().items():
+        table.add_row(name.replace("_", " "), "–" if value is None else f"{value:,g}", style=None)
+    print_table(table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What is in a workload. Texts have no length here: only a tokenizer could measure them."""
+
+    num_requests: int
+    num_prompt_tokens: int
+    longest_prompt_tokens: int
+    num_texts: int
+    num_prefixes: int
+    max_tokens: int
+    num_output_tokens: int
+    """What is generated unless an end-of-sequence token comes that the workload does not tell of."""
+    last_arrival_s: float | None
+    last_arrival_step: int | None
+
+    @classmethod
+    def of(cls, workload: Iterable[WorkloadRequest]) -> Summary:
+        """Count one by one: a trace need not fit into memory."""
+        num_requests = num_prompt_tokens = longest = num_texts = max_tokens = num_output_tokens = 0
+        arrival_s, arrival_step = None, None
+        prefixes = set()
+        for request in workload:
+            num_requests += 1
+            num_prompt_tokens += request.num_prompt_tokens or 0
+            longest = max(longest, request.num_prompt_tokens or 0)
+            num_texts += request.text is not None
+            max_tokens += request.max_tokens
+            num_output_tokens += request.output_len or request.max_tokens
+            arrival_s, arrival_step = request.arrival, request.arrival_step
+            prefixes.add(request.prefix)
+        return cls(
+            num_requests=num_requests,
+            num_prompt_tokens=num_prompt_tokens,
+            longest_prompt_tokens=longest,
+            num_texts=num_texts,
+            num_prefixes=len(prefixes - {None}),
+            max_tokens=max_tokens,
+            num_output_tokens=num_output_tokens,
+            last_arrival_s=arrival_s if arrival_step is None else None,
+            last_arrival_step=arrival_step,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures by name."""
+        return {field: getattr(self, field) for field in self.__dataclass_fields__}
+
+
+def _length(option: str, text: str) -> Length:
+    from nanovllm.cli.calls import parse_call
+    from sim.generators import fixed, lognormal, uniform
+
+    length: Length = parse_call(
+        option, text, {"fixed": fixed, "uniform": uniform, "lognormal": lognormal}, default="fixed"
+    )
+    return length
+
+
+def _arrivals(text: str) -> Arrivals:
+    from nanovllm.cli.calls import parse_call
+    from sim.generators import at_once, gamma, poisson, steps
+
+    chosen: Arrivals = parse_call(
+        "arrivals", text, {"at-once": at_once, "poisson": poisson, "gamma": gamma, "steps": steps}
+    )
+    return chosen
