@@ -22,10 +22,18 @@ class TextDecoder:
         self._tokenizer = tokenizer
         self.byte_token_ids = _find_byte_tokens(tokenizer)
         """Tokens that stand for one byte each, for what the vocabulary has no other token (byte fallback)."""
+        self._single_texts: dict[int, str] = {}
 
     def decode(self, token_ids: TokenIds[int]) -> str:
         """The text of these tokens."""
         return self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def decode_single(self, token_id: int) -> str:
+        """The text of a token that stands alone. Each is decoded once: most tokens are asked for often."""
+        text = self._single_texts.get(token_id)
+        if text is None:
+            text = self._single_texts[token_id] = self.decode([token_id])
+        return text
 
 
 def _find_byte_tokens(tokenizer: Tokenizer) -> frozenset[int]:
@@ -68,7 +76,8 @@ class Detokenizer:
             return ""
         del self._window[: self._num_closed_tokens]
         self._num_closed_tokens = len(self._window)
-        self._closed_text = self._decoder.decode(self._window)
+        is_single = len(self._window) == 1
+        self._closed_text = self._decoder.decode_single(token_id) if is_single else self._decoder.decode(self._window)
         self.pending = ""
         return opened
 
