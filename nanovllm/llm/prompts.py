@@ -35,10 +35,19 @@ def read_prompts(prompts: Any, tokenizer: Tokenizer) -> list[TokenizedPrompt]:
 
 def _read_prompt(prompt: Any, tokenizer: Tokenizer, name: str) -> TokenizedPrompt:
     if isinstance(prompt, str):
-        return TokenizedPrompt(prompt, tokenizer.encode(prompt))
+        return TokenizedPrompt(prompt, _encode(prompt, tokenizer, name))
     if not _is_sequence(prompt):
         raise UserError(f"{name} is a {type(prompt).__name__}: a text or a list of token ids is wanted")
     return TokenizedPrompt(None, prompt)
+
+
+def _encode(text: str, tokenizer: Tokenizer, name: str, *, add_special_tokens: bool = True) -> list[int]:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{name} is no valid text: character {error.start} is half of a surrogate pair") from None
+    # Not verbose: how long a prompt may be is for the engine to say.
+    return tokenizer.encode(text, add_special_tokens=add_special_tokens, verbose=False)
 
 
 def _is_sequence(value: Any) -> bool:
@@ -93,7 +102,7 @@ def _render(conversation: Any, tokenizer: Tokenizer, name: str, options: dict[st
     except (TemplateError, TypeError, ValueError) as error:
         raise RequestError("bad_messages", f"{name} does not fit the chat template: {error}") from error
     # The template has written the special tokens already.
-    return TokenizedPrompt(text, tokenizer.encode(text, add_special_tokens=False))
+    return TokenizedPrompt(text, _encode(text, tokenizer, name, add_special_tokens=False))
 
 
 def pair_params(

@@ -15,8 +15,8 @@ class Tokenizer(Protocol):
     chat_template: Any
     eos_token_id: Any
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The ids of a text's tokens."""
+    def encode(self, text: str, *, add_special_tokens: bool = True, verbose: bool = True) -> list[int]:
+        """The ids of a text's tokens. ``verbose``: warn of a text that is long for the model."""
         ...
 
     def decode(
@@ -42,9 +42,12 @@ def load_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer in a model's directory. Raises ``ModelError`` if there is none that can be used."""
     from transformers import AutoTokenizer
 
+    from nanovllm.runner.model_directory import find_tokenizer
+
+    file = find_tokenizer(path)
     try:
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # of a broken file, tokenizers says no more than that
         reason = " ".join(str(error).split())
-        raise ModelError(f"{path}: no tokenizer can be loaded from here: {reason}") from error
+        raise ModelError(f"{file}: the tokenizer cannot be loaded ({type(error).__name__}: {reason})") from error
     return tokenizer

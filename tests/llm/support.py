@@ -40,7 +40,7 @@ class PlainTokenizer:
         self.chat_template = chat_template
         self.eos_token_id = tokenizer.token_to_id(END)
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True, verbose: bool = True) -> list[int]:
         return self.inner.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(

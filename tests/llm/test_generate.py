@@ -150,6 +150,7 @@ def test_if_no_request_can_run_the_first_error_is_raised() -> None:
         (7, None, "prompts is a int: a text, a list of token ids, or a list of such"),
         (["a", None], None, r"prompts\[1\] is a NoneType: a text or a list of token ids is wanted"),
         (["a", {"role": "user"}], None, r"prompts\[1\] is a dict"),
+        (["a", "b\ud83d"], None, r"prompts\[1\] is no valid text: character 1 is half of a surrogate pair"),
         (["a", "b"], [LONG], "there are 2 prompts but 1 sampling_params: give one for all, or one for each"),
         (["a"], {"temperature": 0}, "sampling_params must be a SamplingParams, or a list with one for each"),
         (["a"], [None], "sampling_params must be a SamplingParams, or a list with one for each"),
@@ -216,6 +217,7 @@ def test_chat_takes_one_conversation_of_any_mappings_and_template_options() -> N
         ([[]], r"conversation 0 is \[\]: a list of at least one message is wanted"),
         ([ask("Hi?"), "Hi?"], "conversation 1 is 'Hi\\?': a list of at least one message is wanted"),
         ([{"content": "Hi?"}], "conversation 0 holds .*: a message has a 'role' and a 'content'"),
+        (ask("\ud83d"), "conversation 0 is no valid text: character 14 is half of a surrogate pair"),
         ([{"role": "judge", "content": ""}], "conversation 0 does not fit the chat template: no such role"),
     ],
 )
