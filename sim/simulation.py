@@ -17,7 +17,7 @@ from nanovllm.config import Config
 from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
-from nanovllm.errors import RequestError
+from nanovllm.errors import ConfigError, RequestError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import AnyEvent, RequestId
 from nanovllm.trace.recorder import tee
@@ -56,9 +56,12 @@ class SimulationResult:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """Latencies, throughput and counts, from the events; so they must have been recorded."""
+        """Latencies, throughput and counts, from the events. Raises ``ConfigError`` if they were not recorded (a
+        ``nanovllm.trace.metrics_collector.MetricsCollector`` can listen to a run instead)."""
         from nanovllm.trace.metrics import compute_metrics
 
+        if not self.events:
+            raise ConfigError("record", False, "metrics are made from the recorded events")
         return compute_metrics(self.events)
 
 

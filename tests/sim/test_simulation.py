@@ -1,0 +1,338 @@
+"""The simulator as a whole: what its clock counts, what the scheduler is told, and that nothing else plays a part."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from nanovllm.config import Config
+from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.errors import ConfigError, ModelError, WorkloadError
+from nanovllm.model_spec import ModelSpec
+from nanovllm.trace.events import (
+    AnyEvent,
+    Preempted,
+    RequestAdded,
+    RequestFinished,
+    StepFinished,
+    StepStarted,
+    TokensAppended,
+    TraceStarted,
+)
+from sim import SimulationResult, simulate
+from sim.cost_models import StepTime
+from sim.generators import Conversation, fixed, independent_requests, poisson, sessions, uniform
+from sim.hardware import GPUS
+from sim.workload import WorkloadRequest, write_workload
+from tests.engine.runs import steps_of
+
+SMALL = Config(kvcache_block_size=4, num_kvcache_blocks=100, max_num_batched_tokens=64, max_num_seqs=8)
+
+
+class SecondPerToken:
+    """A cost model that a test can follow: each scheduled token takes a second."""
+
+    def step_time(self, batch: ScheduledBatch) -> StepTime:
+        return StepTime(weights_s=float(sum(seq.num_scheduled_tokens for seq in batch.sequences)))
+
+
+def requests(*shapes: tuple[int, int, float]) -> list[WorkloadRequest]:
+    """(prompt, max_tokens, arrival) of each."""
+    return [
+        WorkloadRequest(id=i, prompt_len=prompt_len, max_tokens=max_tokens, arrival=arrival, ignore_eos=True)
+        for i, (prompt_len, max_tokens, arrival) in enumerate(shapes)
+    ]
+
+
+def run(workload: Iterable[WorkloadRequest], config: Config = SMALL, **options: Any) -> SimulationResult:
+    return simulate(config, workload, cost_model=SecondPerToken(), **options)
+
+
+def as_bytes(events: list[AnyEvent]) -> bytes:
+    return b"\n".join(map(msgspec.json.encode, events))
+
+
+def of_kind(result: SimulationResult, *kinds: type[AnyEvent]) -> list[Any]:
+    return [event for event in result.events if isinstance(event, kinds)]
+
+
+# ---- time ----------------------------------------------------------------------------------------------------
+
+
+def test_every_scheduled_token_is_charged_also_after_a_preemption() -> None:
+    # Scenario 27, on the load of scenario 4: 40 tokens are enough with room for all, 51 with five blocks.
+    load = requests((2, 9, 0), (3, 7, 0), (8, 2, 0), (4, 10, 0))
+    for config, computed, preemptions in (
+        (SMALL, 41, 0),
+        (Config(kvcache_block_size=4, num_kvcache_blocks=5, max_num_batched_tokens=64, max_num_seqs=8), 51, 3),
+    ):
+        result = run(load, config)
+        assert sum(event.tokens for event in of_kind(result, StepFinished)) == computed
+        assert result.time_s == result.time_spent.total_s == computed
+        assert len(of_kind(result, Preempted)) == preemptions
+
+
+def test_nothing_runnable_jumps_to_the_next_arrival() -> None:
+    # Scenario 28: prompt of 3 and two decodes take 5 s; then nothing until 100 s.
+    result = run(requests((3, 3, 0), (4, 2, 100.25)))
+    assert [(event.time) for event in of_kind(result, StepStarted)] == [0, 3, 4, 100.25, 104.25]
+    assert result.time_s == 105.25
+    assert result.time_spent.total_s == 10
+    added = of_kind(result, RequestAdded)
+    assert [(event.time, event.arrival) for event in added] == [(0, 0), (100.25, 100.25)]
+
+
+def test_something_runnable_is_never_left_idle() -> None:
+    workload = independent_requests(
+        60, prompt_len=uniform(1, 40), output_len=uniform(1, 20), arrivals=poisson(0.02), seed=5
+    )
+    present = num_jumps = 0
+    last_end, left_then = 0.0, 0
+    for event in run(workload).events:
+        if isinstance(event, RequestAdded):
+            present += 1
+        elif isinstance(event, RequestFinished):
+            present -= 1
+        elif isinstance(event, StepStarted):
+            assert event.time == last_end or left_then == 0
+            num_jumps += event.time > last_end
+        elif isinstance(event, StepFinished):
+            last_end, left_then = event.time, present
+    assert present == 0
+    assert num_jumps > 5
+
+
+def test_a_request_that_arrives_during_a_step_waits_for_its_end() -> None:
+    result = run(requests((10, 1, 0), (2, 1, 4.5)))
+    added = of_kind(result, RequestAdded)
+    assert [(event.time, event.arrival) for event in added] == [(0, 0), (10, 4.5)]
+
+
+def test_the_programs_own_time_never_enters(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = list(independent_requests(30, prompt_len=uniform(1, 40), output_len=uniform(1, 20), arrivals=poisson(9)))
+    expected = as_bytes(simulate(SMALL, workload).events)
+    hours = count(step=3600.0)
+    for name in ("perf_counter", "monotonic", "time"):
+        monkeypatch.setattr(time, name, lambda: next(hours))
+    result = simulate(SMALL, workload)
+    assert as_bytes(result.events) == expected
+    assert result.loop_time_s >= 3600 > result.time_s
+
+
+def test_arrival_by_step() -> None:
+    load = [
+        WorkloadRequest(id="a", prompt_len=2, max_tokens=4),
+        WorkloadRequest(id="b", prompt_len=2, max_tokens=1, arrival_step=2),
+        WorkloadRequest(id="c", prompt_len=2, max_tokens=1, arrival_step=9),
+    ]
+    steps = steps_of(run(load).events)
+    assert [(step.index, [request for request, _, _ in step.chunks]) for step in steps if step.chunks] == [
+        (0, ["a"]),
+        (2, ["b"]),
+        (9, ["c"]),
+    ]
+
+
+# ---- what the scheduler is told ------------------------------------------------------------------------------
+
+
+def test_the_scheduler_never_sees_the_output_length() -> None:
+    # Scenario 29: two loads that differ in one hidden length are scheduled alike until that length shows.
+    def load(output_len: int) -> list[WorkloadRequest]:
+        lengths = (9, output_len, 12)
+        return [
+            WorkloadRequest(id=i, prompt_len=5, max_tokens=20, output_len=length) for i, length in enumerate(lengths)
+        ]
+
+    short, long = run(load(4)), run(load(11))
+    assert [event.max_tokens for event in of_kind(short, RequestAdded)] == [20, 20, 20]
+    assert {event.reason for event in of_kind(short, RequestFinished)} == {"eos"}
+    until_shown = next(i for i, event in enumerate(short.events) if isinstance(event, StepFinished) and event.step == 3)
+    same = [i for i, (a, b) in enumerate(zip(short.events, long.events, strict=False)) if a != b]
+    [tokens] = [event for event in short.events[same[0] : same[0] + 1] if isinstance(event, TokensAppended)]
+    assert tokens.requests == [0, 1, 2]
+    assert same[0] < until_shown
+    assert [step for step, event in enumerate(of_kind(short, TokensAppended)) if event == tokens] == [3]
+
+
+def test_an_answer_ends_with_an_eos_and_holds_none_before() -> None:
+    config = Config(kvcache_block_size=4, num_kvcache_blocks=100, eos=(5, 6, 7, 8), max_model_len=2000)
+    load = [
+        WorkloadRequest(id="hidden", prompt_len=4, max_tokens=300, output_len=200),
+        WorkloadRequest(id="full", prompt_len=4, max_tokens=50, stop_token_ids=list(range(9, 12_000))),
+        WorkloadRequest(id="to the brim", prompt_len=4, max_tokens=6, output_len=6),
+    ]
+    result = simulate(config, load)
+    answers: dict[Any, list[int]] = {}
+    for event in of_kind(result, TokensAppended):
+        for request, token in zip(event.requests, event.tokens, strict=True):
+            answers.setdefault(request, []).append(token)
+    assert {event.request: event.reason for event in of_kind(result, RequestFinished)} == {
+        "hidden": "eos",
+        "full": "length",
+        "to the brim": "eos",
+    }
+    assert (len(answers["hidden"]), answers["hidden"][-1]) == (200, 5)
+    assert not {5, 6, 7, 8} & set(answers["hidden"][:-1])
+    assert len(answers["full"]) == 50
+    assert not set(answers["full"]) & set(range(5, 12_000))
+
+
+def test_the_next_turn_of_a_conversation_finds_the_answer_in_the_cache() -> None:
+    conversation = Conversation(num_turns=fixed(3), message_len=fixed(10), answer_len=fixed(14), mean_gap_s=1)
+    config = Config(kvcache_block_size=4, num_kvcache_blocks=1000, max_num_batched_tokens=64, max_num_seqs=8)
+    load = [msgspec.structs.replace(turn, arrival=1000.0 * i) for i, turn in enumerate(sessions(1, conversation))]
+    result = run(load, config)
+    assert [chunk[1:] for step in steps_of(result.events) for chunk in step.chunks] == [
+        (0, 10),
+        (20, 14),  # 10 + 14 tokens said, the KV of the last one never computed: 5 full blocks
+        (44, 14),
+    ]
+
+
+# ---- determinism and the arguments ---------------------------------------------------------------------------
+
+
+def test_same_seed_same_trace_byte_for_byte(tmp_path: Path) -> None:
+    load = list(
+        independent_requests(40, prompt_len=uniform(1, 60), output_len=uniform(1, 30), arrivals=poisson(50), seed=2)
+    )
+    write_workload(tmp_path / "load.jsonl", load)
+    traces = {
+        as_bytes(simulate(SMALL, load).events),
+        as_bytes(simulate(SMALL, load[::-1]).events),  # all times differ: sorting gives the same list
+        as_bytes(simulate(SMALL, iter(load)).events),
+        as_bytes(simulate(SMALL, tmp_path / "load.jsonl").events),
+    }
+    assert len(traces) == 1
+    program = (
+        "import sys, msgspec; from sim import simulate; from tests.sim.test_simulation import SMALL, as_bytes;"
+        "sys.stdout.buffer.write(as_bytes(simulate(SMALL, sys.argv[1]).events))"
+    )
+    other_process = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "load.jsonl")],
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert {other_process.stdout} == traces
+
+
+def test_an_endless_workload_is_read_only_as_far_as_time_goes() -> None:
+    read: list[int] = []
+
+    def endless() -> Iterator[WorkloadRequest]:
+        for index in count():
+            read.append(index)
+            if index == 50:
+                return
+            yield WorkloadRequest(id=index, prompt_len=4, max_tokens=1, arrival=10.0 * index)
+
+    furthest: list[int] = []
+    result = run(endless(), emit=lambda event: furthest.append(read[-1]) if isinstance(event, StepStarted) else None)
+    assert furthest == [index + 1 for index in range(50)]
+    assert result.num_steps == 50
+
+
+def test_what_is_not_recorded_can_be_listened_to() -> None:
+    heard: list[AnyEvent] = []
+    silent = run(requests((4, 4, 0)), record=False, emit=heard.append)
+    both = run(requests((4, 4, 0)), emit=heard.append)
+    assert silent.events == []
+    assert heard == both.events * 2
+    assert (silent.num_steps, silent.time_s) == (both.num_steps, both.time_s) == (4, 7)
+    with pytest.raises(ConfigError, match="record=False is not allowed: metrics are made from"):
+        _ = silent.metrics
+    assert both.metrics.output_tokens == 4
+    assert both.metrics is both.metrics
+
+
+def test_requests_that_can_never_run_are_told_and_the_others_go_on() -> None:
+    load = [
+        WorkloadRequest(id="long", prompt_len=500, max_tokens=1),
+        WorkloadRequest(id="foreign", prompt=[5, 200_000], max_tokens=1),
+        WorkloadRequest(id="fine", prompt_len=5, max_tokens=1),
+    ]
+    result = run(load)
+    assert [(request, error.reason) for request, error in result.rejected] == [
+        ("long", "pool_too_small"),
+        ("foreign", "bad_token_id"),
+    ]
+    assert [event.request for event in of_kind(result, RequestFinished)] == ["fine"]
+
+
+def test_the_header_says_what_ran() -> None:
+    config = Config(kvcache_block_size=16)
+    header = simulate(config, requests((4, 1, 0)), gpu="L4", model="Qwen/Qwen3-0.6B").events[0]
+    assert isinstance(header, TraceStarted)
+    assert (header.backend, header.model) == ("simulated", "Qwen/Qwen3-0.6B")
+    assert header.config["num_blocks"] == pytest.approx(10_500, rel=0.1)
+
+
+def test_the_model_may_be_a_directory_or_a_spec(tmp_path: Path) -> None:
+    spec = ModelSpec.preset("llama-3.2-1b")
+    by_spec = simulate(SMALL, requests((40, 8, 0)), model=spec)
+    by_name = simulate(SMALL, requests((40, 8, 0)), model="llama-3.2-1b", gpu=GPUS["h200"])
+    assert by_spec.time_s == by_name.time_s
+    by_config = simulate(Config(model="llama-3.2-1b", num_kvcache_blocks=100), requests((40, 8, 0)))
+    assert by_config.time_spent.weights_s == by_name.time_spent.weights_s
+    in_full = Config(model="llama-3.2-1b", num_kvcache_blocks=100, dtype="float32")
+    assert simulate(in_full, requests((40, 8, 0))).time_spent.weights_s == 2 * by_name.time_spent.weights_s
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"config\.json: architectures is missing|architectures=None"):
+        simulate(SMALL, [], model=str(tmp_path))
+
+
+def test_mistakes_are_user_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="gpu='abacus' is not allowed: one of"):
+        simulate(SMALL, [], gpu="abacus")
+    with pytest.raises(ModelError, match="model 'gpt-5' is not known"):
+        simulate(SMALL, [], model="gpt-5")
+    with pytest.raises(WorkloadError, match="there is no such file"):
+        simulate(SMALL, tmp_path / "none.jsonl")
+    with pytest.raises(ConfigError, match="text='Hello' is not allowed: there is no tokenizer"):
+        simulate(SMALL, [WorkloadRequest(id=0, text="Hello", max_tokens=1)])
+    texts = [WorkloadRequest(id=0, text="Hello", max_tokens=1)]
+    assert len(of_kind(simulate(SMALL, texts, tokenize=lambda text: [1] * len(text)), RequestFinished)) == 1
+
+
+def test_importing_the_simulator_imports_nothing_heavy() -> None:
+    program = "import sys, nanovllm, sim; print([m for m in ('torch', 'numpy', 'rich', 'typer') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+# ---- the exhibit ---------------------------------------------------------------------------------------------
+
+
+def test_a_pool_slightly_too_small_is_a_cliff_not_a_slope() -> None:
+    # Scenario 30: 200 requests at 12 a second on an L4 fit 950 blocks; every 50 blocks less cost more than the last.
+    load = list(
+        independent_requests(
+            200, prompt_len=uniform(100, 400), output_len=uniform(100, 300), arrivals=poisson(12), seed=1
+        )
+    )
+    p99_s: dict[int, float] = {}
+    preemptions: dict[int, int] = {}
+    for num_blocks in (1000, 950, 900, 850, 800, 700, 600):
+        config = Config(
+            kvcache_block_size=16, num_kvcache_blocks=num_blocks, max_num_batched_tokens=2048, max_num_seqs=256
+        )
+        metrics = simulate(config, load, gpu="l4", model="qwen3-0.6b").metrics
+        assert metrics.time_to_first_token_s is not None
+        p99_s[num_blocks] = metrics.time_to_first_token_s.p99
+        preemptions[num_blocks] = metrics.num_preemptions
+    assert p99_s[1000] == p99_s[950]
+    assert preemptions[950] == 0 < preemptions[900] < preemptions[800] < preemptions[700] < preemptions[600]
+    for more, fewer in pairwise((950, 850, 800, 700, 600)):
+        assert p99_s[fewer] > p99_s[more]
+    assert p99_s[900] < 2 * p99_s[950]
+    assert p99_s[800] > 10 * p99_s[900]
