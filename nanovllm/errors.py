@@ -57,12 +57,13 @@ class TraceError(FileError):
 
 
 class ContradictionError(TraceError):
-    """An event that cannot have happened after those before it. ``law``: which rule of
-    ``nanovllm.trace.laws`` it breaks."""
+    """An event that cannot have happened after those before it. ``law``: which rule of ``nanovllm.trace.laws`` it
+    breaks; ``sentence``: how, without the place; ``step``: None between steps."""
 
-    def __init__(self, path: object, message: str, line: int, law: str) -> None:
+    def __init__(self, path: object, sentence: str, line: int, law: str, step: int | None) -> None:
+        self.sentence = sentence
         self.law = law
-        super().__init__(path, message, line)
+        super().__init__(path, sentence if step is None else f"step {step}: {sentence}", line)
 
 
 class ModelError(UserError):

@@ -38,6 +38,8 @@ WATCHED_LAWS = {
     "caching_off": "Without prefix caching nothing is published or hit.",
     "held": "A request is held for the reason that is stated.",
     "progress": "A step that starts with requests computes something.",
+    "phase": "The phase of a step says what was scheduled in it.",
+    "watermark": "A new request that is admitted while others run leaves watermark_blocks free.",
     "max_tokens": "No request gets more than max_tokens tokens.",
     "max_model_len": "No sequence is longer than max_model_len.",
     "reason": "A request ends with a token for eos, stop or length, and for length only at max_tokens.",

@@ -84,8 +84,8 @@ class Replay(EngineState):
                 raise BrokenLawError("step", f"{kind.__struct_config__.tag} stands outside of a step")
             _HANDLERS[kind](self, event)
         except BrokenLawError as broken:
-            step = f"step {self.step}: " if self.is_in_step else ""
-            raise ContradictionError(self.source, f"{step}{broken}", self.num_events, broken.law) from None
+            step = self.step if self.is_in_step else None
+            raise ContradictionError(self.source, str(broken), self.num_events, broken.law, step) from None
 
 
 _HANDLERS: dict[type, Callable[[Any, Any], None]] = {

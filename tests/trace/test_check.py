@@ -1,0 +1,185 @@
+"""The laws of a trace: runs of the engine keep all of them, and each that is broken on purpose is found."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+
+from nanovllm.trace.check import Violation, check
+from nanovllm.trace.events import (
+    AnyEvent,
+    BlockEvicted,
+    BlocksAllocated,
+    BlocksFreed,
+    BlocksHashed,
+    ChunkScheduled,
+    DecodeScheduled,
+    Held,
+    Preempted,
+    RequestAdded,
+    RequestFinished,
+    StepFinished,
+    StepStarted,
+    TokensAppended,
+    TraceStarted,
+)
+from nanovllm.trace.laws import LAWS, WATCHED_LAWS
+from nanovllm.trace.pool import BlockPool
+from tests.trace.runs import Scenario, header, preempting_run, scenarios
+
+
+@given(scenarios())
+@settings(max_examples=100)
+def test_runs_of_the_engine_break_no_law(scenario: Scenario) -> None:
+    assert check(scenario.run()) == []
+
+
+def test_a_contradiction_is_the_last_violation() -> None:
+    events = preempting_run()
+    double = next(i for i, event in enumerate(events) if isinstance(event, BlocksFreed))
+    violations = check([*events[: double + 1], *events[double:]])
+    assert [(v.law, v.event) for v in violations] == [("release", double + 1)]
+    assert str(violations[0]).startswith(f"step 4, event {double + 1}: request 1 frees blocks, but was neither")
+    assert str(violations[0]).endswith(f"release: {LAWS['release']}")
+
+
+def started(**options: object) -> AnyEvent:
+    return TraceStarted(1, "hand", "prefill_first", "", header(**options))
+
+
+def two_requests(**options: object) -> list[AnyEvent]:
+    """a (6 tokens) and b (3 tokens) wait in step 0 of a pool of 8 blocks of 4."""
+    added: list[AnyEvent] = [RequestAdded("a", 0.0, 0.0, 6, 3), RequestAdded("b", 0.0, 0.0, 3, 3)]
+    return [started(**options), *added, StepStarted(0, 0.0, 2, 0, 8)]
+
+
+A_PREFILL: list[AnyEvent] = [BlocksAllocated("a", [0, 1]), ChunkScheduled("a", 0, 6, 0)]
+B_PREFILL: list[AnyEvent] = [BlocksAllocated("b", [2]), ChunkScheduled("b", 0, 3, 0)]
+PREFILLS = [*A_PREFILL, *B_PREFILL]
+TOKENS: list[AnyEvent] = [TokensAppended(["a", "b"], [7, 8]), StepFinished(0, 1.0, "prefill", 9)]
+DECODE: list[AnyEvent] = [StepStarted(1, 1.0, 0, 2, 5), DecodeScheduled(["a", "b"])]
+PREFILLED = [*two_requests(), *PREFILLS, *TOKENS]
+FREED: list[AnyEvent] = [BlocksFreed("a", [1, 0])]
+PUBLISHED_AND_FREED = [
+    *two_requests(),
+    *A_PREFILL,
+    BlocksHashed("a", [0], ["a" * 16]),
+    TokensAppended(["a"], [7]),
+    RequestFinished("a", 1.0, "eos"),
+    BlocksFreed("a", [1, 0]),
+    StepFinished(0, 1.0, "prefill", 6),
+    StepStarted(1, 1.0, 1, 0, 8),  # free: 2 to 7, 1, and 0 with its content
+]
+
+BROKEN: list[tuple[str, str, list[AnyEvent]]] = [
+    ("arrival", "request a is handed over at 1.0 s, before 2.0 s", [started(), RequestAdded("a", 1.0, 2.0, 1, 1)]),
+    ("slots", "2 requests run, max_num_seqs is 1", [*two_requests(max_num_seqs=1), *PREFILLS]),
+    ("budget", "9 tokens are scheduled, .* is 8", [*two_requests(max_num_batched_tokens=8), *PREFILLS]),
+    ("budget", "2 tokens are scheduled", [*two_requests(max_num_batched_tokens=1), *PREFILLS, *TOKENS, *DECODE]),
+    (
+        "order",
+        "request b is scheduled before a, which waits ahead",
+        [*two_requests(), BlocksAllocated("b", [0]), ChunkScheduled("b", 0, 3, 0)],
+    ),
+    (
+        "victim",
+        "request a is preempted, but b is at the tail",
+        [*PREFILLED, StepStarted(1, 1.0, 0, 2, 5), Preempted("a", "b", [1, 0], 6, 1)],
+    ),
+    (
+        "hand_out",
+        r"blocks \[0\] were evicted and are not handed out",
+        [*PUBLISHED_AND_FREED, BlockEvicted(0, "a" * 16), BlocksAllocated("b", [2])],
+    ),
+    (
+        "hand_out",
+        r"blocks \[0\] were evicted",
+        [*PUBLISHED_AND_FREED, BlockEvicted(0, "a" * 16), StepFinished(1, 1.0, "decode", 0)],
+    ),
+    (
+        "caching_off",
+        r"blocks \[0\] of request a",
+        [*two_requests(enable_prefix_caching=False), *PREFILLS, BlocksHashed("a", [0], ["a" * 16])],
+    ),
+    ("held", "request a is held for 'no_slot'", [*two_requests(), Held("a", "no_slot")]),
+    ("held", "request a is held for 'no_budget'", [*two_requests(), Held("a", "no_budget")]),
+    ("held", "request a is held for 'no_blocks'", [*two_requests(), Held("a", "no_blocks")]),
+    ("held", "request a is held for 'chunk_not_first'", [*two_requests(), Held("a", "chunk_not_first")]),
+    ("held", "request a is held for 'mood'", [*two_requests(), Held("a", "mood")]),
+    ("progress", "2 requests were there", [*two_requests(), StepFinished(0, 1.0, "decode", 0)]),
+    ("phase", "called mixed, it was prefill", [*two_requests(), *PREFILLS, StepFinished(0, 1.0, "mixed", 9)]),
+    ("watermark", "leaves 5 blocks of 6", [*two_requests(watermark_blocks=6), *PREFILLS]),
+    (
+        "max_tokens",
+        "request b has 2 tokens of 1",
+        [
+            *two_requests()[:2],
+            RequestAdded("b", 0.0, 0.0, 3, 1),
+            *two_requests()[3:],
+            *PREFILLS,
+            *TOKENS,
+            *DECODE,
+            TokensAppended(["a", "b"], [7, 8]),
+        ],
+    ),
+    ("max_model_len", "request a has 7 tokens, the limit is 6", [*two_requests(max_model_len=6), *PREFILLS, *TOKENS]),
+    ("reason", "ends for 'bored', not one of", [*PREFILLED, RequestFinished("a", 1.0, "bored"), *FREED]),
+    (
+        "reason",
+        "request a ends for 'eos' without a token",
+        [*PREFILLED, StepStarted(1, 1.0, 0, 2, 5), RequestFinished("a", 1.0, "eos"), *FREED],
+    ),
+    (
+        "reason",
+        "request a ends for its length at 1 tokens",
+        [*two_requests(), *PREFILLS, TOKENS[0], RequestFinished("a", 1.0, "length"), *FREED],
+    ),
+]
+
+
+@pytest.mark.parametrize(("law", "message", "events"), BROKEN)
+def test_a_broken_law_is_found(law: str, message: str, events: list[AnyEvent]) -> None:
+    violations = check(events, complete=False)
+    assert {violation.law for violation in violations} <= set(WATCHED_LAWS)
+    assert any(v.law == law and re.search(message, v.message) for v in violations), violations
+
+
+def test_held_is_believed_where_it_is_so() -> None:
+    held: list[AnyEvent] = [Held("b", "no_slot"), Held("b", "no_budget"), Held("b", "chunk_not_first")]
+    assert check([*two_requests(max_num_seqs=1, max_num_batched_tokens=6), *A_PREFILL, *held], complete=False) == []
+
+
+def test_the_end_of_a_complete_trace() -> None:
+    assert check(PREFILLED, complete=False) == []
+    violations = check([*PREFILLED, StepStarted(1, 1.0, 0, 2, 5)])
+    assert [(v.law, v.message) for v in violations] == [
+        ("ends", "step 1 has not ended"),
+        ("ends", "request a has not ended"),
+        ("ends", "request b has not ended"),
+        ("all_free", "3 of 8 blocks are in use"),
+    ]
+
+
+def test_counting_anew_finds_what_a_wrong_replay_would_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BlockPool, "release", lambda self, blocks: None)
+    laws = {violation.law for violation in check(PUBLISHED_AND_FREED[:-1])}
+    assert laws == {"references", "all_free", "ends"}
+
+    def release_twice(self: BlockPool, blocks: list[int]) -> None:
+        for block in blocks:
+            self.ref_counts[block] = 0
+
+    monkeypatch.setattr(BlockPool, "release", release_twice)
+    assert {violation.law for violation in check(PUBLISHED_AND_FREED[:-1])} == {"conservation", "all_free", "ends"}
+
+
+def test_every_watched_law_is_broken_by_some_case() -> None:
+    tested = {law for law, *_ in BROKEN} | {"ends", "all_free", "references", "conservation"}
+    assert tested == set(WATCHED_LAWS)
+
+
+def test_a_violation_says_where_and_which_law() -> None:
+    violation = Violation("budget", 3, 57, "9 tokens are scheduled")
+    assert str(violation) == f"step 3, event 57: 9 tokens are scheduled. budget: {LAWS['budget']}"
