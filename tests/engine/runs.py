@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from nanovllm.config import Config
+from nanovllm.engine.block_manager import BlockManager, HashFunction
 from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
@@ -27,7 +28,7 @@ from nanovllm.trace.events import (
     StepStarted,
     TokensAppended,
 )
-from tests.fakes import HashBackend
+from tests.fakes import LARGE_VOCABULARY, HashBackend
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -142,11 +143,26 @@ class Run:
         return steps
 
 
-def run(config: Config, requests: Iterable[Request], *, max_steps: int = 10_000, **backend_options: int) -> Run:
+def run_to_end(
+    config: Config,
+    requests: Iterable[Request],
+    *,
+    vocab_size: int = LARGE_VOCABULARY,
+    hash_function: HashFunction | None = None,
+    max_steps: int = 10_000,
+) -> Run:
     """Run ``requests``, in order of arrival, to the end on a hash backend with the pool that ``config`` names."""
     events: list[AnyEvent] = []
-    backend = HashBackend(config.num_kvcache_blocks, config.kvcache_block_size, **backend_options)
+    backend = HashBackend(config.num_kvcache_blocks, config.kvcache_block_size, vocab_size=vocab_size)
     engine = Engine(config, backend, clock=VirtualClock(), emit=events.append)
+    if hash_function is not None:
+        engine.scheduler.block_manager = BlockManager(
+            config.num_kvcache_blocks,
+            config.kvcache_block_size,
+            enable_prefix_caching=config.enable_prefix_caching,
+            hash_function=hash_function,
+            emit=events.append,
+        )
     for num_steps, _ in enumerate(engine.run(requests), start=1):
         assert num_steps <= max_steps, f"the run is not over after {max_steps} steps"
     return Run(engine, events)

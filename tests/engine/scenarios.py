@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nanovllm.config import Config
 from nanovllm.engine.request import Request
 from nanovllm.sampling_params import SamplingParams
-from tests.engine.runs import Run, run
+from tests.engine.runs import Run, run_to_end
 
 Line = tuple[int | list[int], int, int]
 """A request: its prompt (or the length of one that no other request shares), ``max_tokens``, arrival step."""
@@ -55,7 +55,7 @@ class Scenario:
 
     def run(self, **options: object) -> Run:
         """Run it to the end; ``options`` as in ``config``."""
-        return run(self.config(**options), self.requests)
+        return run_to_end(self.config(**options), self.requests)
 
 
 def own_tokens(owner: int, length: int) -> list[int]:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from nanovllm.engine.block_manager import BlockManager
+from nanovllm.engine.block_manager import HashFunction
 from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.scheduler import Scheduler
@@ -25,7 +23,7 @@ from nanovllm.trace.events import (
     TokensAppended,
 )
 from tests.engine import scenarios
-from tests.engine.runs import Run
+from tests.engine.runs import Run, run_to_end
 from tests.engine.scenarios import Scenario, own_tokens
 from tests.fakes import HashBackend, expected_completion
 
@@ -153,15 +151,9 @@ def test_23_resumption_length() -> None:
 
 
 @pytest.mark.parametrize("hash_function", [lambda tokens, parent: 0, lambda tokens, parent: parent])
-def test_24_hash_collision(hash_function: Callable[[bytes, int], int]) -> None:
+def test_24_hash_collision(hash_function: HashFunction) -> None:
     scenario = scenarios.HASH_COLLISION
-    engine, events = start(scenario)
-    engine.scheduler.block_manager = BlockManager(
-        scenario.num_blocks, scenario.block_size, hash_function=hash_function, emit=events.append
-    )
-    for _ in engine.run(scenario.requests):
-        pass
-    run = Run(engine, events)
+    run = run_to_end(scenario.config(), scenario.requests, hash_function=hash_function)
     # The second request has the first one's second block behind another first block; the third has both.
     assert run.hit_tokens == [(2, 8)]
     assert_outputs(scenario, run)
