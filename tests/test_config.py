@@ -1,0 +1,94 @@
+"""Every option of the engine: what is allowed, and in which words the rest is refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+from hypothesis import given
+
+from nanovllm.config import Config
+from nanovllm.errors import ConfigError, UserError
+from tests.strategies import configs
+
+FROM_1 = "a whole number from 1 upward"
+FROM_0 = "a whole number from 0 upward"
+NO_INT = [1.0, "4", None, True]
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "allowed"),
+    [
+        ("max_num_seqs", [0, -1, *NO_INT], FROM_1),
+        ("max_num_batched_tokens", [0, -1, *NO_INT], FROM_1),
+        ("max_model_len", [0, -1, *NO_INT], FROM_1),
+        ("kvcache_block_size", [0, -1, *NO_INT], FROM_1),
+        ("tensor_parallel_size", [0, -1, *NO_INT], FROM_1),
+        ("num_kvcache_blocks", [0, -2, *NO_INT], f"{FROM_1}, or -1 for all that fit"),
+        ("watermark_blocks", [-1, *NO_INT], FROM_0),
+        ("seed", [-1, *NO_INT], FROM_0),
+        ("enable_prefix_caching", [1, 0, "yes", None], "true or false"),
+        ("enforce_eager", [1, 0, "yes", None], "true or false"),
+        ("policy", ["fifo", "", None, ["prefill_first"]], "one of prefill_first"),
+        ("device", ["gpu", "", None], "one of auto, cpu, cuda"),
+        ("dtype", ["int8", "", None], "one of auto, float32, bfloat16, float16"),
+        ("gpu_memory_utilization", [0, -0.5, 1.1, float("nan"), "0.9", None, True], "a share above 0, at most 1"),
+        ("model", [None, 3, ["a"]], "a directory or a name, as text"),
+        ("eos", [-2, 1.0, "2", None, True, (1, -2), (1, "2"), [None]], "a token id, several of them, or -1 for none"),
+    ],
+)
+def test_wrong_values_are_refused_with_what_is_allowed(field: str, wrong: list[object], allowed: str) -> None:
+    for value in wrong:
+        with pytest.raises(ConfigError, match=re.escape(f"{field}={value!r} is not allowed: {allowed}")) as caught:
+            Config(**{field: value})
+        assert (caught.value.field, caught.value.value) == (field, value)
+        assert isinstance(caught.value, (UserError, ValueError))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("eos", "ids"),
+    [(-1, set()), (0, {0}), (7, {7}), ((7, 8), {7, 8}), ([7, 7], {7}), ((), set()), ((-1,), set())],
+)
+def test_end_of_sequence_ids(eos: object, ids: set[int]) -> None:
+    assert Config(eos=eos).eos_token_ids == ids
+
+
+def test_the_smallest_engine() -> None:
+    Config(max_num_seqs=1, max_num_batched_tokens=1, max_model_len=1, kvcache_block_size=1, num_kvcache_blocks=1)
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^max_seqs=3 is not allowed: there is no such option; the options are "
+    ) as caught:
+        Config.from_options(max_num_seqs=2, max_seqs=3)
+    assert all(field.name in str(caught.value) for field in fields(Config))
+
+
+def test_options_come_through() -> None:
+    config = Config.from_options(max_num_seqs=3, eos=[5, 4])
+    assert (config.max_num_seqs, config.eos) == (3, (5, 4))
+    assert config == Config(max_num_seqs=3, eos=(5, 4))
+    assert hash(config) == hash(Config(max_num_seqs=3, eos=(5, 4)))
+
+
+def test_a_config_never_changes() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Config().max_num_seqs = 3
+
+
+@given(config=configs())
+def test_what_decisions_depend_on_is_told_under_the_names_of_traces(config: Config) -> None:
+    options = config.scheduling_options()
+    assert options == {
+        "block_size": config.kvcache_block_size,
+        "num_blocks": config.num_kvcache_blocks,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "max_num_seqs": config.max_num_seqs,
+        "max_model_len": config.max_model_len,
+        "enable_prefix_caching": config.enable_prefix_caching,
+        "watermark_blocks": config.watermark_blocks,
+        "eos": sorted(config.eos_token_ids),
+    }
