@@ -69,7 +69,9 @@ class Detokenizer:
         self._window.append(token_id)
         text = self._decoder.decode(self._window)
         opened = text[len(self._closed_text) :]
-        if opened == self.pending:  # a special token, or a space that its neighbour will show
+        if opened == self.pending:
+            if not opened and self._closed_text:
+                self._window.pop()  # a special token: it has no text, whatever follows
             return ""
         self.pending = opened
         if text.endswith(REPLACEMENT_CHARACTER) or token_id in self._decoder.byte_token_ids:

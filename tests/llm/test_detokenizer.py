@@ -70,7 +70,8 @@ def test_special_tokens_have_no_text() -> None:
     assert pieces_of([end, *plain.encode("d"), end, end]) == ["", "d", "", "", ""]
 
 
-def test_only_a_window_of_tokens_is_decoded() -> None:
+@pytest.mark.parametrize("text", ["The quick brown fox 🙂 jumps. " * 20, "dog" + END * 100])
+def test_only_a_window_of_tokens_is_decoded(text: str) -> None:
     class CountingDecoder(TextDecoder):
         longest = 0
 
@@ -80,6 +81,6 @@ def test_only_a_window_of_tokens_is_decoded() -> None:
 
     decoder = CountingDecoder(tokenizer())
     detokenizer = Detokenizer(decoder)
-    for token_id in tokenizer().encode("The quick brown fox 🙂 jumps. " * 20):
+    for token_id in tokenizer().encode(text):
         detokenizer.push(token_id)
     assert decoder.longest <= 10
