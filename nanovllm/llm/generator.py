@@ -221,11 +221,11 @@ class TextGenerator:
         try:
             yield
         except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt) or on_interrupt == "raise":
+                self.engine.withdraw(ids)
+                raise
             for request_id in ids:
                 self.engine.abort(request_id)
-            if not isinstance(error, KeyboardInterrupt) or on_interrupt == "raise":
-                self.engine.take(ids)
-                raise
 
 
 def _raise_if_all_rejected(outputs: Sequence[RequestOutput | None]) -> None:

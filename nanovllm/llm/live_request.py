@@ -23,6 +23,8 @@ class LiveRequest:
     arrival_s: float
     scheduled_s: float | None = None
     first_token_s: float | None = None
+    is_wanted: bool = True
+    """Whether anyone waits for the output."""
 
     def note_step(self, started_s: float, finished_s: float) -> None:
         """A step that scheduled the request is over."""

@@ -9,7 +9,6 @@ import msgspec
 
 from nanovllm.config import Config
 from nanovllm.engine.backend import Backend
-from nanovllm.engine.block_manager import Emit
 from nanovllm.engine.clock import Clock
 from nanovllm.engine.engine import Engine, StepResult
 from nanovllm.engine.request import Request
@@ -21,7 +20,7 @@ from nanovllm.llm.live_request import LiveRequest, rejected_output
 from nanovllm.llm.outputs import RequestOutput
 from nanovllm.llm.text_stream import TextStream
 from nanovllm.llm.tokenizer import Tokenizer
-from nanovllm.trace.events import RequestId
+from nanovllm.trace.events import Emit, RequestId
 
 
 class TextEngine(Engine):
@@ -49,6 +48,8 @@ class TextEngine(Engine):
         self.outputs: dict[RequestId, RequestOutput] = {}
         """Outputs that nobody has taken yet."""
         self._num_numbered = 0
+        self._is_stepping = False
+        self._aborted_in_step: list[RequestId] = []
         self._is_closed = False
 
     def new_request_id(self) -> int:
@@ -69,6 +70,8 @@ class TextEngine(Engine):
         stops = request.sampling_params.stop
         text = TextStream(self.decoder, stops) if streaming or stops else None
         with self.lock:
+            if isinstance(request.request_id, int):
+                self._num_numbered = max(self._num_numbered, request.request_id + 1)
             now_s = self.clock.now()
             try:
                 sequence = super().add(request if text is None else _with_text(request, text))
@@ -80,17 +83,28 @@ class TextEngine(Engine):
             self.live[request.request_id] = LiveRequest(
                 sequence=sequence, prompt=prompt, text=text, arrival_s=arrival_s
             )
-            if isinstance(request.request_id, int):
-                self._num_numbered = max(self._num_numbered, request.request_id + 1)
             return sequence
 
     def abort(self, request_id: RequestId) -> bool:
-        """See ``Engine.abort``. During a step, another thread waits for its end."""
+        """See ``Engine.abort``. During a step, another thread waits for its end; a listener that is called within
+        the step only makes a note for its end."""
         with self.lock:
+            if self._is_stepping:
+                self._aborted_in_step.append(request_id)
+                return request_id in self.live
             was_there = super().abort(request_id)
             if was_there:
                 self._deliver(request_id, self.clock.now())
             return was_there
+
+    def withdraw(self, request_ids: Iterable[RequestId]) -> None:
+        """Abort those of these requests that have not ended; nobody wants the output of any of them."""
+        with self.lock:
+            for request_id in request_ids:
+                if request_id in self.live:
+                    self.live[request_id].is_wanted = False
+                    self.abort(request_id)
+                self.outputs.pop(request_id, None)
 
     def take(self, request_ids: Iterable[RequestId]) -> list[RequestOutput]:
         """Those of the outputs of these requests that are there, in this order."""
@@ -102,27 +116,38 @@ class TextEngine(Engine):
     def step(self) -> StepResult:
         """See ``Engine.step``. A Ctrl-C waits until the step is complete."""
         with self.lock, uninterrupted():
-            result = super().step()
+            self._is_stepping = True
+            try:
+                result = super().step()
+            finally:
+                self._is_stepping = False
             if result.batch.phase != "decode":
                 self._note_times(result)
             for seq in result.finished:
-                assert seq.request_id is not None, "a sequence that was added has an id"
-                self._deliver(seq.request_id, result.finished_s, result.error)
+                self._deliver(_id_of(seq), result.finished_s, result.error)
+            aborted, self._aborted_in_step = self._aborted_in_step, []
+            for request_id in aborted:
+                self.abort(request_id)
             return result
 
     def _note_times(self, result: StepResult) -> None:
         for seq in result.batch.sequences:
-            live = self.live.get(seq.request_id) if seq.request_id is not None else None
-            if live is not None:
-                live.note_step(result.started_s, result.finished_s)
+            self.live[_id_of(seq)].note_step(result.started_s, result.finished_s)
 
     def _deliver(self, request_id: RequestId, time_s: float, error: NanoVllmError | None = None) -> None:
-        self.outputs[request_id] = self.live.pop(request_id).to_output(self.decoder, time_s, error)
+        live = self.live.pop(request_id)
+        if live.is_wanted:
+            self.outputs[request_id] = live.to_output(self.decoder, time_s, error)
 
     def close(self) -> None:
         """See ``Engine.close``."""
         self._is_closed = True
         super().close()
+
+
+def _id_of(seq: Sequence) -> RequestId:
+    assert seq.request_id is not None, f"{seq!r} was added without an id"
+    return seq.request_id
 
 
 def _with_text(request: Request, text: TextStream) -> Request:

@@ -8,10 +8,20 @@ from collections import defaultdict
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from nanovllm.engine.request import Request
 from nanovllm.errors import RequestError, UserError
 from nanovllm.llm.generator import TextGenerator
 from nanovllm.llm.outputs import StreamChunk
 from nanovllm.sampling_params import SamplingParams
+from nanovllm.trace.events import (
+    AnyEvent,
+    BlocksAllocated,
+    ChunkScheduled,
+    DecodeScheduled,
+    StepFinished,
+    StepStarted,
+    TokensAppended,
+)
 from tests.llm.support import KINDS, assert_nothing_left, make_generator, tokenizer
 
 
@@ -202,6 +212,36 @@ def test_a_request_can_be_aborted_from_another_thread() -> None:
     assert_nothing_left(generator)
 
 
+@pytest.mark.parametrize("kind", [StepStarted, BlocksAllocated, ChunkScheduled, TokensAppended, StepFinished])
+def test_a_listener_may_abort_amid_a_step(kind: type[AnyEvent]) -> None:
+    """The request ends with the step: nothing is taken away from under the scheduler's hands."""
+
+    def emit(event: AnyEvent) -> None:
+        if type(event) is kind:
+            generator.abort(0)
+
+    generator = make_generator(emit=emit)
+    aborted, other = generator.generate(["dogs and foxes", "y"], SamplingParams(max_tokens=5))
+    assert (aborted.finish_reason, len(aborted.token_ids)) == ("aborted", 1)
+    assert (other.finish_reason, len(other.token_ids)) == ("length", 5)
+    assert_nothing_left(generator)
+
+
+def test_a_stream_may_be_given_up_amid_a_step() -> None:
+    """As it happens when the garbage collector finds one."""
+
+    def emit(event: AnyEvent) -> None:
+        if type(event) is DecodeScheduled and 1 in event.requests:
+            stream.close()
+
+    generator = make_generator(emit=emit)
+    stream = generator.stream("dogs and foxes", LONG)
+    next(stream)
+    (output,) = generator.generate("y", SamplingParams(max_tokens=5))
+    assert output.finish_reason == "length"
+    assert_nothing_left(generator)
+
+
 def test_an_unknown_request_cannot_be_aborted() -> None:
     assert not make_generator().abort(17)
 
@@ -241,4 +281,15 @@ def test_several_threads_may_generate_at_once() -> None:
         script = [*encode("dogs"), number]
         assert found == [tokenizer().decode((script * 30)[:30])] * 3
     assert len(texts) == 6
+    assert_nothing_left(generator)
+
+
+def test_a_request_under_an_id_in_use_leaves_the_other_alone() -> None:
+    generator = make_generator()
+    stream = generator.stream("dogs", SamplingParams(max_tokens=5))
+    next(stream)
+    twin = Request(request_id=0, prompt_token_ids=[5], sampling_params=LONG)
+    with pytest.raises(RequestError, match="request 0: another request with this id is not finished yet"):
+        generator.engine.add(twin)
+    assert list(stream)[-1].finish_reason == "length"
     assert_nothing_left(generator)

@@ -88,6 +88,8 @@ def test_own_ids_are_not_given_to_later_prompts() -> None:
     generator = make_generator()
     generator.run_requests([make_request(5), make_request(3)])
     assert generator.generate("x")[0].request_id == 6
+    generator.run_requests([make_request(9, max_tokens=500)])
+    assert generator.generate("x")[0].request_id == 10
 
 
 def test_a_stop_condition_of_its_own_and_stop_texts_both_end_a_request() -> None:
