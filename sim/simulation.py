@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.errors import ConfigError, RequestError
 from nanovllm.model_spec import ModelSpec
-from nanovllm.trace.events import AnyEvent, RequestId
+from nanovllm.trace.events import AnyEvent, Emit, RequestId
 from nanovllm.trace.recorder import tee
 from sim.backend import SimulatedBackend
 from sim.cost_models import CostModel, Roofline, StepTime
@@ -32,8 +32,6 @@ from sim.workload.requests import Tokenize
 
 if TYPE_CHECKING:
     from nanovllm.trace.metrics import Metrics
-
-Emit = Callable[[AnyEvent], object]
 
 DEFAULT_MODEL = "qwen3-0.6b"
 

@@ -57,54 +57,66 @@ class Roofline:
     def predict(self, num_seqs: int, num_tokens: int, num_kv_tokens: int, num_pairs: int) -> StepTime:
         """The time of a step that computes ``num_tokens`` tokens of ``num_seqs`` sequences, attends to
         ``num_kv_tokens`` cached and new tokens, and to ``num_pairs`` pairs of a new token and one that it sees."""
-        model, gpu, num_gpus = self.model, self.gpu, self.tensor_parallel_size
-        bytes_per_s, flops_per_s = gpu.achievable_bandwidth_bytes_per_s, gpu.achievable_flops_per_s
-
-        activation_bytes = num_tokens * self._activation_bytes_per_token + num_seqs * self._head_bytes_per_seq
-        weights_s = (self._weight_bytes + activation_bytes) / bytes_per_s
-        matmul_flops = num_tokens * model.matmul_flops_per_token + num_seqs * model.head_flops_per_token
-        matmul_s = matmul_flops / num_gpus / flops_per_s
-
-        kv_bytes_per_token = model.kv_bytes_per_token / num_gpus
-        kv_read_s = num_kv_tokens * kv_bytes_per_token / bytes_per_s
-        kv_write_s = num_tokens * kv_bytes_per_token / bytes_per_s
-        attention_s = num_pairs * self._flops_per_pair / num_gpus / flops_per_s
-
-        host = self.host
+        weights_s = self._weights_s + num_tokens * self._activations_s_per_token + num_seqs * self._logits_s_per_seq
+        matmul_s = num_tokens * self._matmul_s_per_token + num_seqs * self._head_s_per_seq
+        kv_read_s = num_kv_tokens * self._kv_s_per_token
+        attention_s = num_pairs * self._attention_s_per_pair
         return StepTime(
             weights_s=weights_s,
             matmul_s=max(0.0, matmul_s - weights_s),
-            kv_traffic_s=kv_read_s + kv_write_s,
+            kv_traffic_s=kv_read_s + num_tokens * self._kv_s_per_token,
             attention_s=max(0.0, attention_s - kv_read_s),
-            communication_s=self._communication_s(num_seqs, num_tokens) if num_gpus > 1 else 0.0,
-            host_s=host.step_s + num_seqs * host.sequence_s + model.num_layers * host.layer_s,
+            communication_s=self._communication_s(num_seqs, num_tokens) if self.tensor_parallel_size > 1 else 0.0,
+            host_s=self.host.step_s + num_seqs * self.host.sequence_s + self.model.num_layers * self.host.layer_s,
         )
 
-    # ---- what depends on the model alone ---------------------------------------------------------------------
+    # ---- memory: bytes over the rate that programs reach -----------------------------------------------------
 
     @cached_property
-    def _weight_bytes(self) -> float:
-        """Read by each GPU in each step: all matrices. Of the embedding only the rows of the tokens are read."""
+    def _weights_s(self) -> float:
+        """Each GPU reads all its matrices. Of the embedding only the rows of the tokens are read."""
         num_weights = self.model.num_layers * self.model.num_layer_matrix_weights
         num_weights += self.model.vocab_size * self.model.hidden_size
-        return num_weights * self.model.dtype_bytes / self.tensor_parallel_size
+        return self._moving_s(num_weights / self.tensor_parallel_size)
 
     @cached_property
-    def _activation_bytes_per_token(self) -> float:
+    def _activations_s_per_token(self) -> float:
         """What the four matrix products of all layers take and give: hidden states whole, the rest shared out."""
         model = self.model
         num_shared_out = 2 * model.q_size + 2 * model.kv_size + 3 * model.intermediate_size
-        num_values = 4 * model.hidden_size + num_shared_out / self.tensor_parallel_size
-        return model.num_layers * num_values * model.dtype_bytes
+        return self._moving_s(model.num_layers * (4 * model.hidden_size + num_shared_out / self.tensor_parallel_size))
 
     @cached_property
-    def _head_bytes_per_seq(self) -> float:
-        """A hidden state in, logits out."""
-        return (self.model.hidden_size + self.model.vocab_size / self.tensor_parallel_size) * self.model.dtype_bytes
+    def _logits_s_per_seq(self) -> float:
+        """The head takes a hidden state and gives logits."""
+        return self._moving_s(self.model.hidden_size + self.model.vocab_size / self.tensor_parallel_size)
 
     @cached_property
-    def _flops_per_pair(self) -> int:
-        return self.model.attention_flops(1, 1)
+    def _kv_s_per_token(self) -> float:
+        kv_bytes = self.model.kv_bytes_per_token / self.tensor_parallel_size
+        return kv_bytes / self.gpu.achievable_bandwidth_bytes_per_s
+
+    def _moving_s(self, num_values: float) -> float:
+        return num_values * self.model.dtype_bytes / self.gpu.achievable_bandwidth_bytes_per_s
+
+    # ---- arithmetic: operations over the rate that matrix products reach -------------------------------------
+
+    @cached_property
+    def _matmul_s_per_token(self) -> float:
+        return self._computing_s(self.model.matmul_flops_per_token)
+
+    @cached_property
+    def _head_s_per_seq(self) -> float:
+        return self._computing_s(self.model.head_flops_per_token)
+
+    @cached_property
+    def _attention_s_per_pair(self) -> float:
+        return self._computing_s(self.model.attention_flops(1, 1))
+
+    def _computing_s(self, num_flops: float) -> float:
+        return num_flops / self.tensor_parallel_size / self.gpu.achievable_flops_per_s
+
+    # ---- between GPUs ----------------------------------------------------------------------------------------
 
     def _communication_s(self, num_seqs: int, num_tokens: int) -> float:
         """Two all-reduces of the hidden states a layer, and one gathering of the logits. In a ring of n GPUs each
