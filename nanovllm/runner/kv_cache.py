@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
@@ -23,20 +25,27 @@ def block_bytes(spec: ModelSpec, block_size: int, dtype: torch.dtype) -> int:
 def allocate_pool(
     spec: ModelSpec, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """The pool, ``[2, num_layers, num_blocks, block_size, num_kv_heads, head_dim]``, filled with zeros: attention
-    masks what it must not see by weight 0, and 0 times the chance content of new memory could be no number.
+    """The pool, ``[2, num_layers, num_blocks, block_size, num_kv_heads, head_dim]``, filled with zeros: a kernel may
+    read the whole of a block and give what it must not see the weight 0, but 0 times the chance content of new memory
+    could be no number.
 
     Raises ``MemoryPoolError`` if there is not enough memory.
     """
     shape = (2, spec.num_layers, num_blocks, block_size, spec.num_kv_heads, spec.head_dim)
+    needed_bytes = num_blocks * block_bytes(spec, block_size, dtype)
+    # On a CPU the system promises more than there is, and ends the process when it is used.
+    fits = device.type != "cpu" or needed_bytes <= _cpu_memory_bytes()
     try:
-        return torch.zeros(shape, dtype=dtype, device=device)
-    except RuntimeError as error:  # torch.OutOfMemoryError on a card, a plain RuntimeError on a CPU
-        needed_bytes = num_blocks * block_bytes(spec, block_size, dtype)
-        raise MemoryPoolError(
-            f"a KV pool of {num_blocks} blocks of {block_size} tokens needs {gib(needed_bytes)} on {device}, which "
-            f"are not free: lower num_kvcache_blocks ({_first_line(error)})"
-        ) from None
+        if fits:
+            return torch.zeros(shape, dtype=dtype, device=device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    free_bytes = _cpu_memory_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+    raise MemoryPoolError(
+        f"a KV pool of {num_blocks} blocks of {block_size} tokens needs {gib(needed_bytes)}, "
+        f"{gib(needed_bytes - free_bytes)} more than there are on {device}: lower num_kvcache_blocks"
+    )
 
 
 def cpu_num_blocks(config: Config, bytes_per_block: int) -> int:
@@ -70,5 +79,10 @@ def gib(num_bytes: int) -> str:
     return f"{num_bytes / 2**30:.2f} GiB"
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch means that memory ran out. On a CPU it has no type of its own for it."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _cpu_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -20,10 +20,9 @@ def resolve_model(name_or_path: str) -> Path:
     Raises ``ModelError`` for anything else, and for a directory without config or weights.
     """
     path = Path(name_or_path).expanduser()
-    if name_or_path in BUILTIN_MODELS and not path.is_dir():
-        path = build_builtin_model(name_or_path)
-    elif not path.is_dir():
-        path = _download(name_or_path)
+    if not name_or_path or not path.is_dir():
+        in_package_index = name_or_path in BUILTIN_MODELS
+        path = build_builtin_model(name_or_path) if in_package_index else _download(name_or_path)
     if not (path / "config.json").is_file():
         raise ModelError(f"{path / 'config.json'}: does not exist, but a model directory needs it")
     weight_files(path)

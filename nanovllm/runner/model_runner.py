@@ -16,7 +16,14 @@ from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
 from nanovllm.runner.dummy_weights import fill_with_random_weights
 from nanovllm.runner.inputs import build_step_inputs
-from nanovllm.runner.kv_cache import allocate_pool, block_bytes, cpu_num_blocks, gib, num_blocks_within
+from nanovllm.runner.kv_cache import (
+    allocate_pool,
+    block_bytes,
+    cpu_num_blocks,
+    gib,
+    is_out_of_memory,
+    num_blocks_within,
+)
 from nanovllm.runner.model_directory import read_eos_token_ids, resolve_model
 from nanovllm.runner.sampler import build_sampling_inputs, sample
 from nanovllm.runner.weights import load_weights
@@ -74,7 +81,7 @@ class ModelRunner:
         try:
             return self._compute(batch.sequences, self._attention)
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             reason = str(error).partition("\n")[0]
         # Outside of the handler: while it runs, the traceback keeps the tensors of the failed step.
@@ -110,7 +117,7 @@ class ModelRunner:
             with torch.device(self.device):
                 model = Decoder(self.spec, max_position=self.config.max_model_len, dtype=self.dtype)
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             needed = gib(self.spec.num_parameters * self.dtype.itemsize)
             raise MemoryPoolError(
@@ -185,8 +192,3 @@ def _choose_dtype(name: str, spec: ModelSpec, device: torch.device) -> torch.dty
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype), f"{name} is not a type of torch's"
     return dtype
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    # On a CPU torch raises a plain RuntimeError.
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

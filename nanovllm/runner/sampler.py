@@ -133,8 +133,9 @@ def gumbel_noise(keys: Tensor, vocab_size: int) -> Tensor:
     and token id."""
     token_ids = torch.arange(vocab_size, dtype=torch.int32, device=keys.device)
     bits = _mix(_mix(token_ids ^ keys[:, :1]) ^ keys[:, 1:])
-    # 31 bits, moved off zero. What wins are the *small* exponentials -log(1 - u), where u keeps full precision.
-    uniform = ((bits & 0x7FFFFFFF).float() + 0.5) * 2.0**-31
+    # 31 bits, moved off 0 and kept off 1, where the noise would be infinite. What wins are the *small* exponentials
+    # -log(1 - u), where u has full precision.
+    uniform = ((bits & 0x7FFFFFFF).float() + 0.5) * (2.0**-31 * (1 - 2.0**-23))
     return -(-torch.log1p(-uniform)).log()
 
 

@@ -1,0 +1,272 @@
+"""config.json of all years and families, what is refused, and the numbers that follow from a spec."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanovllm.errors import ModelError
+from nanovllm.model_spec import PRESETS, ModelSpec, RopeSpec
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 16,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 500000.0,
+    "rope_scaling": None,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 128256,
+}
+LLAMA3_SCALING = {
+    "factor": 32.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+def config(family: str = "Llama", **changes: Any) -> dict[str, Any]:
+    """A config with some fields set, and those set to ``...`` removed."""
+    merged = LLAMA | {"architectures": [f"{family}ForCausalLM"]} | changes
+    return {name: value for name, value in merged.items() if value is not ...}
+
+
+# ---- what is read --------------------------------------------------------------------------------------------
+
+
+def test_sizes_and_defaults() -> None:
+    spec = ModelSpec.from_config(config())
+    assert spec == ModelSpec(
+        architecture="LlamaForCausalLM",
+        num_layers=16,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_heads=32,
+        num_kv_heads=8,
+        head_dim=64,
+        vocab_size=128256,
+        max_position_embeddings=131072,
+        rms_norm_eps=1e-5,
+        rope=RopeSpec(theta=500000.0),
+        tie_word_embeddings=True,
+        dtype="bfloat16",
+    )
+
+
+def test_published_config_is_the_preset() -> None:
+    published = config(head_dim=64, rope_scaling=LLAMA3_SCALING | {"rope_type": "llama3"})
+    assert ModelSpec.from_config(published) == ModelSpec.preset("Llama-3.2-1B")
+
+
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_what_a_family_implies(family: str) -> None:
+    spec = ModelSpec.from_config(config(family))
+    assert (spec.qk_norm, spec.qkv_bias) == (family == "Qwen3", family == "Qwen2")
+    assert not spec.output_bias
+    assert not spec.mlp_bias
+
+
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+def test_bias_flags_count_where_the_family_knows_them(family: str) -> None:
+    spec = ModelSpec.from_config(config(family, attention_bias=True, mlp_bias=True))
+    assert spec.qkv_bias == (family != "Mistral")
+    assert spec.output_bias == (family in ("Llama", "Qwen3"))
+    assert spec.mlp_bias == (family == "Llama")
+
+
+def test_head_dim_is_taken_or_derived() -> None:
+    assert ModelSpec.from_config(config("Qwen3", head_dim=128)).head_dim == 128
+    assert ModelSpec.from_config(config("Qwen3", head_dim=None)).head_dim == 64
+
+
+def test_first_llama_configs_name_neither_kv_heads_nor_theta() -> None:
+    spec = ModelSpec.from_config(config(num_key_value_heads=..., rope_theta=..., rope_scaling=...))
+    assert (spec.num_kv_heads, spec.rope) == (32, RopeSpec(theta=10000.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "dtype"),
+    [
+        ({"torch_dtype": "float16"}, "float16"),
+        ({"torch_dtype": ..., "dtype": "bfloat16"}, "bfloat16"),
+        ({"torch_dtype": "float16", "dtype": "float32"}, "float32"),
+        ({"torch_dtype": ...}, "float32"),
+        ({"torch_dtype": None}, "float32"),
+    ],
+)
+def test_dtype_under_either_name(fields: dict[str, Any], dtype: str) -> None:
+    assert ModelSpec.from_config(config(**fields)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rope_theta": 7.0, "rope_scaling": {"type": "linear", "factor": 2}},
+        {"rope_theta": 7.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_theta": 7.0, "rope_scaling": ..., "rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+        {
+            "rope_theta": ...,
+            "rope_scaling": ...,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 7.0},
+        },
+    ],
+)
+def test_rope_in_every_spelling(fields: dict[str, Any]) -> None:
+    expected = RopeSpec(theta=7.0, type="linear", factor=2.0)
+    assert ModelSpec.from_config(config(**fields)).rope == expected
+
+
+def test_sliding_windows_that_hide_nothing_are_no_obstacle() -> None:
+    for family, fields in (
+        ("Mistral", {"sliding_window": None}),
+        ("Mistral", {"sliding_window": 131072}),
+        ("Qwen2", {"sliding_window": 4096, "use_sliding_window": False}),
+        ("Qwen2", {"sliding_window": 4096}),
+        ("Qwen3", {"layer_types": ["full_attention"] * 16}),
+    ):
+        ModelSpec.from_config(config(family, **fields))
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "named"),
+    [
+        ("Qwen3Moe", {}, "architectures=['Qwen3MoeForCausalLM']"),
+        ("Llama", {"architectures": ...}, "architectures=None"),
+        ("Llama", {"architectures": ["LlamaForCausalLM", "Other"]}, "architectures="),
+        ("Llama", {"quantization_config": {"quant_method": "fp8"}}, "quantization_config={'quant_method': 'fp8'}"),
+        ("Llama", {"num_local_experts": 8}, "num_local_experts=8"),
+        ("Llama", {"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ("Mistral", {"sliding_window": 4096}, "sliding_window=4096"),
+        ("Qwen2", {"sliding_window": 4096, "use_sliding_window": True}, "sliding_window=4096"),
+        ("Qwen3", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types='sliding_attention'"),
+        ("Llama", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling.rope_type='yarn'"),
+        ("Llama", {"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type='longrope'"),
+        ("Llama", {"rope_scaling": "linear"}, "rope_scaling='linear'"),
+        ("Llama", {"rope_scaling": {"type": "linear", "factor": -1}}, "rope_scaling.factor=-1"),
+        (
+            "Llama",
+            {"rope_scaling": LLAMA3_SCALING | {"rope_type": "llama3", "low_freq_factor": 4.0}},
+            "rope_scaling.high_freq_factor=4.0",
+        ),
+        ("Llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+        ("Llama", {"dtype": "float8_e4m3fn"}, "dtype='float8_e4m3fn'"),
+        ("Llama", {"num_key_value_heads": 5}, "num_key_value_heads=5"),
+        ("Llama", {"hidden_size": 2050}, "hidden_size=2050"),
+        ("Llama", {"head_dim": 63}, "head_dim=63"),
+        ("Llama", {"num_hidden_layers": 0}, "num_hidden_layers=0"),
+        ("Llama", {"vocab_size": 1.5}, "vocab_size=1.5"),
+        ("Llama", {"vocab_size": True}, "vocab_size=True"),
+        ("Llama", {"rms_norm_eps": 0}, "rms_norm_eps=0"),
+        ("Llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings='yes'"),
+    ],
+)
+def test_unsupported_is_refused_by_name(family: str, fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        ModelSpec.from_config(config(family, **fields), "somewhere/config.json")
+    assert str(caught.value).startswith(f"somewhere/config.json: {named}")
+    assert "is not allowed: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "field"),
+    [
+        *(("Llama", field) for field in ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")),
+        *(("Llama", field) for field in ("num_hidden_layers", "max_position_embeddings", "rms_norm_eps")),
+        *((family, "num_key_value_heads") for family in ("Mistral", "Qwen2", "Qwen3")),
+        *((family, "rope_theta") for family in ("Mistral", "Qwen2", "Qwen3")),
+    ],
+)
+def test_missing_fields_are_named(family: str, field: str) -> None:
+    with pytest.raises(ModelError, match=rf"^config.json: {field} is missing: a .* is needed$"):
+        ModelSpec.from_config(config(family, **{field: ...}))
+
+
+def test_rope_parameters_without_theta_anywhere_are_refused() -> None:
+    """Falling back to the default here is how other loaders came to write nonsense."""
+    fields = {"rope_theta": ..., "rope_scaling": ..., "rope_parameters": {"rope_type": "default"}}
+    with pytest.raises(ModelError, match="rope_theta is missing"):
+        ModelSpec.from_config(config(**fields))
+
+
+def test_from_directory(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    with pytest.raises(ModelError, match=r"config.json: cannot be read"):
+        ModelSpec.from_directory(tmp_path)
+    path.write_text("{")
+    with pytest.raises(ModelError, match=r"config.json: is not JSON"):
+        ModelSpec.from_directory(tmp_path)
+    path.write_text("[]")
+    with pytest.raises(ModelError, match="holds a list, a JSON object is needed"):
+        ModelSpec.from_directory(tmp_path)
+    path.write_text(json.dumps(config(vocab_size=0)))
+    with pytest.raises(ModelError, match=r"config.json: vocab_size=0"):
+        ModelSpec.from_directory(str(tmp_path))
+    path.write_text(json.dumps(config()))
+    assert ModelSpec.from_directory(tmp_path) == ModelSpec.from_config(config())
+
+
+# ---- the numbers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "num_parameters"),
+    [
+        # As the Hugging Face Hub counts the tensors of the published files.
+        ("smollm2-135m", 134_515_008),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-8b", 8_190_735_360),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("llama-3.1-70b", 70_553_706_496),
+        ("mistral-7b", 7_248_023_552),
+    ],
+)
+def test_presets_have_the_published_number_of_parameters(name: str, num_parameters: int) -> None:
+    assert ModelSpec.preset(name).num_parameters == num_parameters
+
+
+def test_every_preset_has_a_lower_case_name() -> None:
+    assert all(name == name.lower() for name in PRESETS)
+    with pytest.raises(ModelError, match="model 'gpt-2' is not known: one of smollm2-135m, "):
+        ModelSpec.preset("gpt-2")
+
+
+def test_bytes() -> None:
+    spec = ModelSpec.preset("qwen3-0.6b")
+    assert spec.weight_bytes == 2 * 596_049_920
+    assert spec.kv_bytes_per_token == 114_688
+
+
+def test_biases_and_norms_are_counted() -> None:
+    plain = ModelSpec.from_config(config())
+    biased = ModelSpec.from_config(config(attention_bias=True, mlp_bias=True))
+    per_layer = (2048 + 2 * 512) + 2048 + 2 * 8192 + 2048
+    assert biased.num_parameters - plain.num_parameters == 16 * per_layer
+    normed = ModelSpec.from_config(config("Qwen3"))
+    assert normed.num_parameters - plain.num_parameters == 16 * 2 * 64
+
+
+def test_flops() -> None:
+    spec = ModelSpec.from_config(config(num_hidden_layers=1))
+    embedding = 128256 * 2048
+    norms = 3 * 2048
+    assert spec.matmul_flops_per_token == 2 * (spec.num_parameters - embedding - norms)
+    assert spec.head_flops_per_token == 2 * embedding
+    # Three queries on top of four cached tokens see 5, 6 and 7 tokens; 64 numbers in each of 32 heads.
+    assert spec.attention_flops(3, 7) == 4 * 64 * 32 * (5 + 6 + 7)
+    assert spec.attention_flops(1, 7) == 4 * 64 * 32 * 7
