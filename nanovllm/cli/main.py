@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command
 
 from nanovllm import __version__
-from nanovllm.cli import generate, models, simulate, workload
+from nanovllm.cli import demo, generate, models, simulate, trace, workload
 from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error
 from nanovllm.cli.help import Command
 from nanovllm.errors import UserError
@@ -49,9 +49,11 @@ def _without_command(
         typer.echo(context.get_help())
 
 
+app.command("demo", cls=Command, epilog=demo.EXAMPLES)(demo.demo)
 app.command("generate", cls=Command, epilog=generate.EXAMPLES)(generate.generate)
 app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate)
 app.add_typer(workload.app, name="workload")
+app.add_typer(trace.app, name="trace")
 app.add_typer(models.app, name="models")
 
 

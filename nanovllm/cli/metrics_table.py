@@ -72,8 +72,8 @@ def _facts(metrics: Metrics) -> dict[str, str]:
         "steps": f"{_counts(steps)}; {metrics.mean_tokens_per_step:,.1f} tokens each",
         "prefix cache": f"{metrics.hit_rate:.1%} of the prompt tokens found ({metrics.hit_tokens:,} of "
         f"{metrics.looked_up_tokens:,})",
-        "preemptions": f"{metrics.num_preemptions:,} of {metrics.num_preempted_requests:,} requests, "
-        f"{metrics.recomputed_tokens:,} tokens recomputed",
+        "preemptions": f"{metrics.num_preemptions:,}, {metrics.recomputed_tokens:,} tokens recomputed; requests that "
+        f"it happened to: {metrics.num_preempted_requests:,}",
         "KV pool": f"{metrics.mean_kv_use:.1%} in use on average, {metrics.peak_kv_use:.1%} at the most",
     }
 

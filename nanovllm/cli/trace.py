@@ -1,0 +1,137 @@
+"""``nanovllm trace``: read a trace, judge it, compare two, hand it to other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nanovllm.cli.console import print_json, print_note
+from nanovllm.cli.help import Command, examples
+
+if TYPE_CHECKING:
+    from nanovllm.trace.jsonl import Trace
+
+EXIT_FOUND = 1
+"""What was asked about is not so: laws are broken, traces differ."""
+
+app = typer.Typer(help="Read a trace: list it, judge it, measure it, compare two, hand it to Perfetto.")
+
+TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file (.jsonl, .jsonl.gz).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command(
+    cls=Command,
+    epilog=examples("nanovllm trace show trace.jsonl --steps 0:9", "nanovllm trace show trace.jsonl --request 3"),
+)
+def show(
+    path: TracePath,
+    steps: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Only steps A to B; either may be left out, A alone is one step.")
+    ] = None,
+    request: Annotated[str | None, typer.Option(metavar="ID", help="Only what concerns this request.")] = None,
+) -> None:
+    """List what the engine did, a line or a few for each step."""
+    from nanovllm.cli.trace_selection import of_request, of_steps, parse_steps
+    from nanovllm.trace.text import to_text
+
+    chosen = None if steps is None else parse_steps(steps)
+    events = _read(path).events
+    if chosen is not None:
+        events = of_steps(events, *chosen)
+    if request is not None:
+        events = of_request(events, request)
+    for line in to_text(events):
+        typer.echo(line)
+
+
+@app.command(cls=Command, epilog=examples("nanovllm trace check trace.jsonl"))
+def check(path: TracePath, as_json: AsJson = False) -> int:
+    """Check that a trace is complete and keeps the engine's laws. Exit code 1 if not."""
+    import msgspec
+
+    from nanovllm.trace.check import check as find_violations
+    from nanovllm.trace.jsonl import read_trace
+
+    trace = read_trace(path)
+    violations = find_violations(trace.events, complete=trace.complete)
+    if as_json:
+        print_json(
+            {"complete": trace.complete, "problem": trace.problem, "violations": msgspec.to_builtins(violations)}
+        )
+    else:
+        if trace.problem is not None:
+            typer.echo(trace.problem)
+        for violation in violations:
+            typer.echo(f"{path}:{violation.event + 1}: {violation}")
+        if trace.complete and not violations:
+            typer.echo(f"{path}: {len(trace.events):,} events, complete, every law is kept")
+    return 0 if trace.complete and not violations else EXIT_FOUND
+
+
+@app.command(cls=Command, epilog=examples("nanovllm trace diff real.jsonl simulated.jsonl"))
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A trace file.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    as_json: AsJson = False,
+) -> int:
+    """Compare what two runs decided, whatever the time. Exit code 1 if they differ."""
+    import msgspec
+
+    from nanovllm.trace.diff import diff as find_difference
+
+    difference = find_difference(_read(a).events, _read(b).events)
+    if as_json:
+        found = {} if difference is None else msgspec.to_builtins(difference)
+        print_json({"identical": difference is None, **found})
+    else:
+        typer.echo("decisions identical" if difference is None else str(difference))
+    return 0 if difference is None else EXIT_FOUND
+
+
+@app.command(
+    cls=Command, epilog=examples("nanovllm trace metrics trace.jsonl", "nanovllm trace metrics trace.jsonl --json")
+)
+def metrics(
+    path: TracePath,
+    as_json: AsJson = False,
+    requests: Annotated[bool, typer.Option("--requests", help="With --json: a row for each request too.")] = False,
+) -> None:
+    """Measure a run: latencies, throughput, cache hits, preemptions, use of the KV pool."""
+    from nanovllm.cli.metrics_table import print_metrics
+    from nanovllm.trace.metrics import compute_metrics
+
+    figures = compute_metrics(_read(path).events, path)
+    if as_json:
+        print_json(figures.to_dict(requests=requests))
+    else:
+        print_metrics(figures)
+
+
+@app.command(cls=Command, epilog=examples("nanovllm trace perfetto trace.jsonl -o trace.perfetto.json"))
+def perfetto(
+    path: TracePath,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write; else TRACE with .perfetto.json at its end."),
+    ] = None,
+) -> None:
+    """Write a trace as Perfetto and Chrome show it: open the file at https://ui.perfetto.dev."""
+    from nanovllm.trace.perfetto import write_chrome_trace
+
+    if output is None:
+        output = path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".perfetto.json")
+    write_chrome_trace(_read(path).events, output)
+    typer.echo(output)
+
+
+def _read(path: Path) -> Trace:
+    """The trace; a note on standard error says if it is incomplete."""
+    from nanovllm.trace.jsonl import read_trace
+
+    trace = read_trace(path)
+    if trace.problem is not None:
+        print_note(trace.problem)
+    return trace

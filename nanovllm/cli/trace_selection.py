@@ -1,0 +1,71 @@
+"""Parts of a trace: some of its steps, or what concerns one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from nanovllm.errors import ConfigError, UserError
+from nanovllm.trace.events import AnyEvent, DecodeScheduled, StepFinished, StepStarted, TokensAppended
+
+
+def parse_steps(text: str) -> tuple[int, int | None]:
+    """``3:7`` as the first and the last step, None for no end; ``3`` is one step. Raises ``ConfigError``."""
+    first, colon, last = text.partition(":")
+    numbers = [part for part in (first, last) if part]
+    if not numbers or not all(part.isdecimal() for part in numbers):
+        raise ConfigError("steps", text, "a step such as 3, or the first and the last of several such as 3:7")
+    low = int(first or 0)
+    high = (int(last) if last else None) if colon else low
+    if high is not None and high < low:
+        raise ConfigError("steps", text, "the first step, then the last")
+    return low, high
+
+
+def of_steps(events: list[AnyEvent], first: int, last: int | None) -> list[AnyEvent]:
+    """The header and the events of these steps. Raises ``UserError`` if there are none."""
+    groups = [(step, group) for step, group in _by_step(events)]
+    chosen = [group for step, group in groups if first <= step and (last is None or step <= last)]
+    if not chosen:
+        raise UserError(f"there is no such step: the trace has steps {groups[0][0]} to {groups[-1][0]}")
+    return [events[0], *chain.from_iterable(chosen)]
+
+
+def of_request(events: list[AnyEvent], request: str) -> list[AnyEvent]:
+    """The header, and of each step that concerns a request what concerns it. Raises ``UserError`` if nothing does."""
+    chosen = [events[0]]
+    for _, group in _by_step(events):
+        narrowed = [part for event in group if (part := _narrow(event, request)) is not None]
+        if any(not isinstance(event, (StepStarted, StepFinished)) for event in narrowed):
+            chosen += narrowed
+    if len(chosen) == 1:
+        raise UserError(f"nothing in the trace concerns a request {request!r}")
+    return chosen
+
+
+def _by_step(events: list[AnyEvent]) -> Iterator[tuple[int, list[AnyEvent]]]:
+    """The events of each step without the header. What comes between two steps belongs to the later one, what follows
+    the last to that."""
+    step, group = 0, []
+    for event in events[1:]:
+        group.append(event)
+        if isinstance(event, StepStarted):
+            step = event.step
+        elif isinstance(event, StepFinished):
+            yield step, group
+            group = []
+    if group:
+        yield step, group
+
+
+def _narrow(event: AnyEvent, request: str) -> AnyEvent | None:
+    """What of an event concerns the request, or the step that it is in; None if nothing does."""
+    if isinstance(event, (StepStarted, StepFinished)):
+        return event
+    if isinstance(event, DecodeScheduled):
+        return DecodeScheduled(mine) if (mine := [name for name in event.requests if str(name) == request]) else None
+    if isinstance(event, TokensAppended):
+        pairs = [pair for pair in zip(event.requests, event.tokens, strict=True) if str(pair[0]) == request]
+        return TokensAppended([name for name, _ in pairs], [token for _, token in pairs]) if pairs else None
+    names = (getattr(event, "request", None), getattr(event, "for_request", None))
+    return event if request in map(str, names) else None
