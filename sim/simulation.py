@@ -88,6 +88,7 @@ def simulate(
     Raises ``UserError`` for what cannot be used; a request that can never run is in ``rejected``.
     """
     config, spec = resolve_model(config, model)
+    _check_tensor_parallel_size(config.tensor_parallel_size, spec)
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     if config.num_kvcache_blocks == -1:
         config = replace(config, num_kvcache_blocks=num_kv_blocks_that_fit(config, spec, card))
@@ -130,6 +131,11 @@ def resolve_model(config: Config, model: str | ModelSpec | None) -> tuple[Config
         spec = ModelSpec.from_directory(name) if is_directory else ModelSpec.preset(name.rpartition("/")[2])
         config = replace(config, model=config.model or name)
     return config, spec if config.dtype == "auto" else replace(spec, dtype=config.dtype)
+
+
+def _check_tensor_parallel_size(num_gpus: int, spec: ModelSpec) -> None:
+    if spec.num_kv_heads % num_gpus:
+        raise ConfigError("tensor_parallel_size", num_gpus, f"a divisor of the model's {spec.num_kv_heads} KV heads")
 
 
 def _listener(events: list[AnyEvent], record: bool, emit: Emit | None) -> Emit | None:

@@ -294,6 +294,8 @@ def test_the_model_may_be_a_directory_or_a_spec(tmp_path: Path) -> None:
 def test_mistakes_are_user_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gpu='abacus' is not allowed: one of"):
         simulate(SMALL, [], gpu="abacus")
+    with pytest.raises(ConfigError, match="tensor_parallel_size=3 is not allowed: a divisor of the model's 8 KV heads"):
+        simulate(Config(tensor_parallel_size=3), [])
     with pytest.raises(ModelError, match="model 'gpt-5' is not known"):
         simulate(SMALL, [], model="gpt-5")
     with pytest.raises(WorkloadError, match="there is no such file"):
