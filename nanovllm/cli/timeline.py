@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from nanovllm.cli.console import print_table
+from nanovllm.cli.metrics_table import duration
 from nanovllm.trace.events import (
     AnyEvent,
     ChunkScheduled,
@@ -19,6 +21,9 @@ from nanovllm.trace.events import (
     StepStarted,
 )
 from viz.palette import DECODE, FINISHED, HIT, PREEMPTED, PREFILL, WAITING, Look
+
+MARKED = {HIT: "green", PREFILL: "blue", PREEMPTED: "bold red"}
+"""What stands out, and its style."""
 
 
 class Note(NamedTuple):
@@ -59,6 +64,19 @@ class Row:
     def continues_as(self, following: Row) -> bool:
         """Whether the next step does only more of the same."""
         return not (self.after or following.before or following.after) and following.decoding == self.decoding
+
+
+def print_timeline(events: Iterable[AnyEvent]) -> None:
+    """The rows of a trace as a table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("step", "time", "what happened", box=None, padding=(0, 1))
+    table.columns[1].justify = "right"
+    for row in summarize_steps(events):
+        lines = [Text(f"{note.look.glyph} {note.text}", MARKED.get(note.look, "")) for note in row.notes]
+        table.add_row(row.steps, duration(row.end_s - row.start_s), Text("\n").join(lines))
+    print_table(table)
 
 
 def summarize_steps(events: Iterable[AnyEvent]) -> Iterator[Row]:

@@ -1,0 +1,200 @@
+"""A user's mistake: one line on standard error that says what and where, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import RunCommand
+
+GOOD: dict[str, Any] = {"id": 1, "prompt_len": 8, "max_tokens": 4}
+
+
+def assert_refused(outcome: Any, *parts: object) -> None:
+    """It is an error, told in one line that has these parts."""
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    assert "Traceback" not in outcome.err
+    for part in parts:
+        assert str(part) in outcome.err
+
+
+@pytest.mark.parametrize("command", ["check", "simulate"])
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ('{"id": 1, "prompt_len": 8', "is not JSON"),
+        ("[1, 2]", "a JSON object is needed"),
+        (GOOD | {"promt": 1}, "promt=1"),
+        (GOOD | {"prompt_len": "8"}, "prompt_len='8'"),
+        (GOOD | {"prompt_len": -8}, "prompt_len=-8"),
+        (GOOD | {"max_tokens": 0}, "max_tokens=0"),
+        ({"id": 1, "prompt_len": 8}, "max_tokens is missing"),
+        ({"id": 1, "max_tokens": 8}, "one of prompt, prompt_len and text"),
+        (GOOD | {"id": 0}, "line 1 has it already"),
+        (GOOD | {"arrival": -1}, "arrival=-1"),
+        (GOOD | {"arrival": 1, "arrival_step": 1}, "not together with arrival"),
+        (GOOD | {"prefix_len": 3}, "prefix=None"),
+        (GOOD | {"temperature": -1}, "temperature=-1"),
+        (b"\xff\xfe", "is not JSON"),
+    ],
+)
+def test_each_mistake_of_a_workload_names_its_line(
+    command: str, line: Any, part: str, tmp_path: Path, run: RunCommand
+) -> None:
+    path = tmp_path / "load.jsonl"
+    text = json.dumps(line) if isinstance(line, dict) else line
+    first = json.dumps(GOOD | {"id": 0}).encode() + b"\n"
+    path.write_bytes(first + (text if isinstance(text, bytes) else text.encode()) + b"\n")
+    words = ["workload", "check"] if command == "check" else ["simulate"]
+    assert_refused(run(*words, path), f"{path}:2: ", part)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("workload", "check", "MISSING"),
+        ("workload", "convert", "MISSING", "OUT"),
+        ("simulate", "MISSING"),
+        ("simulate", "LOAD", "--outputs", "MISSING"),
+        ("trace", "show", "MISSING"),
+        ("trace", "check", "MISSING"),
+        ("trace", "metrics", "MISSING"),
+        ("trace", "perfetto", "MISSING"),
+        ("trace", "diff", "TRACE", "MISSING"),
+        ("generate", "--file", "MISSING"),
+        ("generate", "--file", "MISSING.jsonl"),
+        ("generate", "hello", "--model", "./MISSING"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_is_not_there_is_named(
+    words: tuple[str, ...], tmp_path: Path, workload: Path, trace: Path, run: RunCommand
+) -> None:
+    given = {"LOAD": workload, "TRACE": trace, "OUT": tmp_path / "out"}
+    assert_refused(run(*(given.get(word, word) for word in words)), "MISSING")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("workload", "make"),
+        ("workload", "make-sessions"),
+        ("workload", "convert", "LOAD"),
+        ("simulate", "LOAD", "--trace"),
+        ("trace", "perfetto", "TRACE", "-o"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_cannot_be_written_is_named(
+    words: tuple[str, ...], workload: Path, trace: Path, run: RunCommand
+) -> None:
+    given = {"LOAD": workload, "TRACE": trace}
+    place = workload / "under" / "a-file.jsonl"
+    assert_refused(run(*(given.get(word, word) for word in words), place), place)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--max-num-seqs", "0"), "max_num_seqs=0"),
+        (("--max-num-seqs", "many"), "'--max-num-seqs'"),
+        (("--max-num-seqs",), "--max-num-seqs"),
+        (("--num-kvcache-blocks", "0"), "num_kvcache_blocks=0"),
+        (("--gpu-memory-utilization", "2"), "gpu_memory_utilization=2"),
+        (("--policy", "random"), "policy='random'"),
+        (("--dtype", "int4"), "dtype='int4'"),
+        (("--gpu", "abacus"), "gpu='abacus'"),
+        (("--model", "gpt-5"), "model 'gpt-5'"),
+        (("--format", "xml"), "format='xml'"),
+        (("--format", "azure"), "the columns are"),
+        (("--limit", "0"), "limit=0"),
+        (("--skip", "-1"), "skip=-1"),
+        (("--rate-scale", "0"), "rate_scale=0"),
+        (("--trace-max-tokens", "5"), "trace_max_tokens=5"),
+        (("another.jsonl",), "another.jsonl"),
+        (("--gpu", "l4", "--model", "llama-3.1-70b"), "no room for a KV block"),
+    ],
+)
+def test_a_wrong_value_is_named(words: tuple[str, ...], part: str, workload: Path, run: RunCommand) -> None:
+    assert_refused(run("simulate", workload, *words), part)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--prompt-len", "long"), "prompt_len='long'"),
+        (("--prompt-len", "uniform:3"), "uniform:LOW,HIGH is needed"),
+        (("--prompt-len", "uniform:9,3"), "high=3"),
+        (("--prompt-len", "0"), "length=0"),
+        (("--output-len", "lognormal:x,1"), "could not convert"),
+        (("--arrivals", "poisson:0"), "rate_per_s=0"),
+        (("--arrivals", "sometimes"), "poisson:RATE_PER_S"),
+        (("--num-requests", "0"), "num_requests=0"),
+        (("--num-prefixes", "1", "--prefix-share", "2"), "share=2"),
+        (("--max-tokens", "0"), "max_tokens=0"),
+    ],
+)
+def test_a_wrong_value_of_a_generator_is_named(
+    words: tuple[str, ...], part: str, tmp_path: Path, run: RunCommand
+) -> None:
+    assert_refused(run("workload", "make", tmp_path / "load.jsonl", *words), part)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--steps", "x"), "steps='x'"),
+        (("--steps", ":"), "steps=':'"),
+        (("--steps", "5:2"), "the first step, then the last"),
+        (("--steps", "900:"), "the trace has steps 0 to "),
+        (("--request", "nobody"), "'nobody'"),
+    ],
+)
+def test_a_part_of_a_trace_that_is_not_there(words: tuple[str, ...], part: str, trace: Path, run: RunCommand) -> None:
+    assert_refused(run("trace", "show", trace, *words), part)
+
+
+def test_a_file_that_is_no_trace(workload: Path, run: RunCommand) -> None:
+    for command in ("show", "check", "metrics", "perfetto"):
+        assert_refused(run("trace", command, workload), f"{workload}:1: ")
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("trace",), ("workload",), ("trace", "show"), ("models", "fetch"), ("no-such-command",)], ids=" ".join
+)
+def test_a_command_that_is_not_complete(words: tuple[str, ...], run: RunCommand) -> None:
+    if words:
+        assert_refused(run(*words), "--help")
+    else:
+        assert run(*words).code == 0
+
+
+def test_a_model_that_is_not_built_in(run: RunCommand) -> None:
+    assert_refused(run("models", "fetch", "smollm3"), "smollm3", "smollm2-135m")
+
+
+# ---- requests that can never run -----------------------------------------------------------------------------
+
+
+def test_simulated_requests_that_can_never_run(workload: Path, run: RunCommand) -> None:
+    outcome = run("simulate", workload, "--kvcache-block-size", 16, "--num-kvcache-blocks", 3, "--json")
+    assert outcome.code == 2
+    assert outcome.err.splitlines() == [
+        "error: request 'a': prompt (40) + max_tokens (12) needs 4 KV blocks of 16 tokens, but the pool has 3",
+        "error: request 'b': prompt (30) + max_tokens (20) needs 4 KV blocks of 16 tokens, but the pool has 3",
+    ]
+    assert json.loads(outcome.out)["metrics"]["num_completed"] == 1
+
+
+def test_many_refusals_are_summed_up(tmp_path: Path, run: RunCommand) -> None:
+    path = tmp_path / "load.jsonl"
+    assert run("workload", "make", path, "--num-requests", 9, "--prompt-len", 5000).code == 0
+    outcome = run("simulate", path, "--json")
+    assert outcome.code == 2
+    assert len(outcome.err.splitlines()) == 6
+    assert outcome.err.endswith("error: 4 more requests can never run\n")
