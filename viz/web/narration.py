@@ -1,0 +1,224 @@
+"""Events in words. Each sentence says what was decided, and the numbers that decided it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nanovllm.trace.events import (
+    AnyEvent,
+    BlockEvicted,
+    BlocksAllocated,
+    BlocksHashed,
+    ChunkScheduled,
+    DecodeScheduled,
+    Held,
+    Preempted,
+    PrefixHit,
+    RequestAdded,
+    RequestFinished,
+    RequestId,
+    RequestRejected,
+    StepFinished,
+)
+from nanovllm.trace.replay import Replay
+from viz.web import sentences as kinds
+from viz.web.request_rows import RequestRows
+from viz.web.sentences import Kind, Sentences, count, ordinal, some_blocks
+
+NAMED_IN_DECODE = 4
+"""So many decoding requests are named; of more, their number is told."""
+
+_FINISHES = {
+    "length": "{r} finishes: it has all its {n} tokens",
+    "eos": "{r} finishes after {n} tokens: the model ended the text",
+    "stop": "{r} finishes after {n} tokens: its stop condition is met",
+    "aborted": "{r} is aborted after {n} tokens",
+    "error": "{r} fails after {n} tokens: the step could not be computed",
+}
+
+
+class Narrator:
+    """Turns events into sentences. At hand are the replay, to which an event was just applied, and the rows."""
+
+    def __init__(self, replay: Replay, rows: RequestRows) -> None:
+        self.sentences = Sentences()
+        self._replay = replay
+        self._rows = rows
+        self._frame = 0
+        self._evicted: list[int] = []
+        self._held: dict[RequestId, tuple[int, str]] = {}
+        """Of requests that were held: in which frame last, and why."""
+        self._in_chunks: set[RequestId] = set()
+
+    def tell(self, event: AnyEvent, frame: int) -> None:
+        """Add the event's sentence, if it has one."""
+        self._frame = frame
+        teller = _TELLERS.get(type(event))
+        if teller is not None:
+            teller(self, event)
+
+    def _say(self, kind: Kind, template: str, *arguments: int) -> None:
+        self.sentences.add(self._frame, kind, template, *arguments)
+
+    def _row(self, request: RequestId) -> int:
+        return self._rows.by_id[request].index
+
+    def _option(self, name: str) -> int:
+        """A number of the header's options, 0 where it has none."""
+        assert self._replay.header is not None, "the header comes first"
+        value = self._replay.header.config.get(name, 0)
+        return value if isinstance(value, int) else 0
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def tell_arrival(self, event: RequestAdded) -> None:
+        """A request has come."""
+        template = f"{{r}} arrives: a prompt of {count(event.prompt_tokens, 'token')}, at most {{n}} to generate"
+        self._say(kinds.ARRIVAL, template, self._row(event.request), event.prompt_tokens, event.max_tokens)
+
+    def tell_rejection(self, event: RequestRejected) -> None:
+        """A request was refused: it has no row, so its id is a text."""
+        who = self.sentences.text(str(event.request))
+        if event.needed_blocks:
+            template = f"{{t}} is refused: it needs {count(event.needed_blocks, 'block')}, the pool has {{n}}"
+            self._say(kinds.REJECTED, template, who, event.needed_blocks, event.num_blocks)
+        else:
+            self._say(kinds.REJECTED, "{t} is refused: {t}", who, self.sentences.text(event.reason))
+
+    def tell_finish(self, event: RequestFinished) -> None:
+        """A request has ended."""
+        row = self._rows.by_id[event.request]
+        arguments = row.index, row.state.num_completion_tokens
+        if event.reason in _FINISHES:
+            self._say(kinds.FINISHED, _FINISHES[event.reason], *arguments)
+        else:
+            self._say(
+                kinds.FINISHED, "{r} finishes after {n} tokens: {t}", *arguments, self.sentences.text(event.reason)
+            )
+        self._in_chunks.discard(event.request)
+
+    # ---- decisions ---------------------------------------------------------------------------------------------------
+
+    def tell_chunk(self, event: ChunkScheduled) -> None:
+        """A prompt, or a part of it, is computed."""
+        is_again = self._rows.by_id[event.request].state.num_preemptions > 0
+        verb = "{r} recomputes" if is_again else "{r} prefills"
+        row, tokens = self._row(event.request), count(event.tokens, "token")
+        is_chunk = event.remaining > 0 or event.request in self._in_chunks
+        if event.remaining:
+            self._in_chunks.add(event.request)
+            template = f"{verb} a chunk: {tokens} from {{n}} on, {{n}} remain"
+            self._say(kinds.CHUNK, template, row, event.tokens, event.start, event.remaining)
+        elif is_chunk:
+            self._in_chunks.discard(event.request)
+            self._say(kinds.CHUNK, f"{verb} its last chunk: {tokens} from {{n}} on", row, event.tokens, event.start)
+        elif event.start:
+            self._say(kinds.PREFILL, f"{verb} {tokens} after {{n}} cached ones", row, event.tokens, event.start)
+        else:
+            self._say(kinds.PREFILL, f"{verb} all its {tokens}", row, event.tokens)
+
+    def tell_decode(self, event: DecodeScheduled) -> None:
+        """Running requests compute their newest token."""
+        rows = [self._row(request) for request in event.requests]
+        if len(rows) > NAMED_IN_DECODE:
+            self._say(kinds.DECODE, "{n} requests decode one token each", len(rows))
+        elif len(rows) == 1:
+            self._say(kinds.DECODE, "{r} decodes one token", *rows)
+        else:
+            names = ", ".join(["{r}"] * (len(rows) - 1)) + " and {r}"
+            self._say(kinds.DECODE, f"{names} decode one token each", *rows)
+
+    def tell_preemption(self, event: Preempted) -> None:
+        """A request gave up its blocks."""
+        row = self._row(event.request)
+        lost = f"gives up {count(len(event.blocks), 'block')}, loses {count(event.tokens_lost, 'cached token')}"
+        numbers = len(event.blocks), event.tokens_lost
+        times = f"{ordinal(event.count)} time"
+        if event.request == event.for_request:
+            template = f"{{r}} preempts itself, the last one running: {lost}; {times}"
+            self._say(kinds.PREEMPTED, template, row, *numbers)
+        else:
+            template = f"{{r}} is preempted for {{r}}: {lost}; {times}"
+            self._say(kinds.PREEMPTED, template, row, self._row(event.for_request), *numbers)
+
+    def tell_hold(self, event: Held) -> None:
+        """A request was looked at and not scheduled."""
+        held = self._held.get(event.request)
+        self._held[event.request] = self._frame, event.reason
+        is_still = held is not None and held[0] >= self._frame - 1 and held[1] == event.reason
+        kind, verb = (kinds.STILL_HELD, "{r} is still held") if is_still else (kinds.HELD, "{r} is held")
+        why, numbers = self._why_held(event)
+        self._say(kind, f"{verb}: {why}", self._row(event.request), *numbers)
+
+    def _why_held(self, event: Held) -> tuple[str, list[int]]:
+        budget = self._option("max_num_batched_tokens")
+        if event.reason == "no_slot":
+            return "all {n} slots are taken", [self._option("max_num_seqs")]
+        if event.reason == "no_budget":
+            return "the step's budget of {n} tokens is used up", [budget]
+        state = self._rows.by_id[event.request].state
+        at_most = "" if state.block_table else "up to "  # only a look-up tells how much of it is in the cache
+        if event.reason == "chunk_not_first":
+            left = budget - sum(self._replay.scheduled.values())
+            why = f"its {at_most}{{n}} tokens exceed the {{n}} left of the budget; only a step's first prompt is split"
+            return why, [state.num_tokens - state.num_cached_tokens, left]
+        if event.reason == "no_blocks":
+            pool = self._replay.pool
+            needed = -(-state.num_tokens // pool.block_size) - len(state.block_table)
+            why, numbers = f"needs {at_most}{count(needed, 'block')}, {{n}} free", [needed, len(pool.free_blocks)]
+            watermark = self._option("watermark_blocks")
+            return (f"{why}, of which {{n}} stay free", [*numbers, watermark]) if watermark else (why, numbers)
+        return "{t}", [self.sentences.text(event.reason)]
+
+    # ---- blocks ------------------------------------------------------------------------------------------------------
+
+    def tell_hit(self, event: PrefixHit) -> None:
+        """Leading blocks were found in the cache."""
+        template = f"{{r}} finds {count(event.tokens, 'token')} in the cache: {_blocks(event.blocks)}"
+        self._say(kinds.HIT, template, self._row(event.request), event.tokens, *some_blocks(event.blocks))
+
+    def note_eviction(self, event: BlockEvicted) -> None:
+        """Kept until the blocks are handed out: one sentence for all."""
+        self._evicted.append(event.block)
+
+    def tell_allocation(self, event: BlocksAllocated) -> None:
+        """New blocks were handed out, some of which may have held cached content."""
+        row = self._row(event.request)
+        if event.blocks:
+            self._say(kinds.ALLOCATED, f"{{r}} takes {_blocks(event.blocks)}", row, *some_blocks(event.blocks))
+        if self._evicted:
+            loses = "loses" if len(self._evicted) == 1 else "lose"
+            template = f"{_blocks(self._evicted)} {loses} cached content to {{r}}"
+            self._say(kinds.EVICTED, template, *some_blocks(self._evicted), row)
+            self._evicted = []
+
+    def tell_publication(self, event: BlocksHashed) -> None:
+        """Blocks are full: others may reuse them."""
+        template = f"{_blocks(event.blocks)} of {{r}} can be shared from now on"
+        self._say(kinds.PUBLISHED, template, *some_blocks(event.blocks), self._row(event.request))
+
+    def tell_step(self, event: StepFinished) -> None:
+        """Only a step that computed nothing is worth a sentence."""
+        if event.tokens == 0:
+            self._say(kinds.EMPTY, "nothing could be scheduled")
+
+
+def _blocks(blocks: list[int]) -> str:
+    return "block {b}" if len(blocks) == 1 else "blocks {b}"
+
+
+_TELLERS: dict[type, Callable[[Narrator, Any], None]] = {
+    RequestAdded: Narrator.tell_arrival,
+    RequestRejected: Narrator.tell_rejection,
+    RequestFinished: Narrator.tell_finish,
+    ChunkScheduled: Narrator.tell_chunk,
+    DecodeScheduled: Narrator.tell_decode,
+    Preempted: Narrator.tell_preemption,
+    Held: Narrator.tell_hold,
+    PrefixHit: Narrator.tell_hit,
+    BlockEvicted: Narrator.note_eviction,
+    BlocksAllocated: Narrator.tell_allocation,
+    BlocksHashed: Narrator.tell_publication,
+    StepFinished: Narrator.tell_step,
+}
