@@ -23,7 +23,7 @@ from tests.sim.runs import SMALL, as_bytes, of_kind, requests, run
 
 
 def test_every_scheduled_token_is_charged_also_after_a_preemption() -> None:
-    # Scenario 27, on the load of scenario 4: 40 tokens are enough with room for all, 51 with five blocks.
+    # Scenario 27, on the load of scenario 4: 41 tokens are enough with room for all, 51 with five blocks.
     load = requests((2, 9, 0), (3, 7, 0), (8, 2, 0), (4, 10, 0))
     for config, computed, preemptions in (
         (SMALL, 41, 0),
