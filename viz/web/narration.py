@@ -20,6 +20,7 @@ from nanovllm.trace.events import (
     RequestId,
     RequestRejected,
     StepFinished,
+    TokensAppended,
 )
 from nanovllm.trace.replay import Replay
 from viz.web import sentences as kinds
@@ -47,6 +48,7 @@ class Narrator:
         self._rows = rows
         self._frame = 0
         self._evicted: list[int] = []
+        self._published: list[int] = []
         self._held: dict[RequestId, tuple[int, str]] = {}
         """Of requests that were held: in which frame last, and why."""
         self._in_chunks: set[RequestId] = set()
@@ -184,22 +186,33 @@ class Narrator:
 
     def tell_allocation(self, event: BlocksAllocated) -> None:
         """New blocks were handed out, some of which may have held cached content."""
-        row = self._row(event.request)
-        if event.blocks:
-            self._say(kinds.ALLOCATED, f"{{r}} takes {_blocks(event.blocks)}", row, *some_blocks(event.blocks))
-        if self._evicted:
-            loses = "loses" if len(self._evicted) == 1 else "lose"
-            template = f"{_blocks(self._evicted)} {loses} cached content to {{r}}"
-            self._say(kinds.EVICTED, template, *some_blocks(self._evicted), row)
-            self._evicted = []
+        row, evicted = self._row(event.request), self._evicted
+        taken = f"{{r}} takes {_blocks(event.blocks)}"
+        if evicted == event.blocks:
+            its = "its" if len(evicted) == 1 else "their"
+            self._say(kinds.EVICTED, f"{taken} and evicts {its} cached content", row, *some_blocks(event.blocks))
+        elif evicted:
+            blocks = *some_blocks(event.blocks), *some_blocks(evicted)
+            self._say(kinds.EVICTED, f"{taken} and evicts the cached content of {_blocks(evicted)}", row, *blocks)
+        elif event.blocks:
+            self._say(kinds.ALLOCATED, taken, row, *some_blocks(event.blocks))
+        self._evicted = []
 
-    def tell_publication(self, event: BlocksHashed) -> None:
-        """Blocks are full: others may reuse them."""
-        template = f"{_blocks(event.blocks)} of {{r}} can be shared from now on"
-        self._say(kinds.PUBLISHED, template, *some_blocks(event.blocks), self._row(event.request))
+    def note_publication(self, event: BlocksHashed) -> None:
+        """Kept until the step's results are taken in: one sentence for all."""
+        self._published += event.blocks
+
+    def tell_tokens(self, _: TokensAppended | StepFinished) -> None:
+        """All results are taken in: the blocks they filled may be reused from now on."""
+        if self._published:
+            are = "is" if len(self._published) == 1 else "are"
+            template = f"{_blocks(self._published)} {are} full and can be shared"
+            self._say(kinds.PUBLISHED, template, *some_blocks(self._published))
+            self._published = []
 
     def tell_step(self, event: StepFinished) -> None:
         """Only a step that computed nothing is worth a sentence."""
+        self.tell_tokens(event)
         if event.tokens == 0:
             self._say(kinds.EMPTY, "nothing could be scheduled")
 
@@ -219,6 +232,7 @@ _TELLERS: dict[type, Callable[[Narrator, Any], None]] = {
     PrefixHit: Narrator.tell_hit,
     BlockEvicted: Narrator.note_eviction,
     BlocksAllocated: Narrator.tell_allocation,
-    BlocksHashed: Narrator.tell_publication,
+    BlocksHashed: Narrator.note_publication,
+    TokensAppended: Narrator.tell_tokens,
     StepFinished: Narrator.tell_step,
 }

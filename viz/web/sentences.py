@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from viz import palette
 
-SHOWN_BLOCKS = 12
-"""So many blocks are named in a sentence; of more, these and their number."""
+SHOWN_RUNS = 6
+"""So many runs of neighbouring blocks are named in a sentence; of more, these and the number of the other blocks."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,25 @@ def ordinal(number: int) -> str:
 
 
 def some_blocks(blocks: list[int]) -> tuple[int, ...]:
-    """Blocks as the argument of a ``{b}``: how many there are, how many follow, and these."""
-    shown = blocks[:SHOWN_BLOCKS]
-    return len(blocks), len(shown), *shown
+    """Blocks as the argument of a ``{b}``: how many are not named, how many runs are, and first and last of each.
+
+    A run goes up or down: 4, 5, 6, 2, 1 are the runs 4 to 6 and 2 to 1.
+    """
+    runs: list[tuple[int, int]] = []
+    num_named = 0
+    while num_named < len(blocks) and len(runs) < SHOWN_RUNS:
+        first = last = blocks[num_named]
+        num_named += 1
+        while num_named < len(blocks) and _goes_on(first, last, blocks[num_named]):
+            last = blocks[num_named]
+            num_named += 1
+        runs.append((first, last))
+    return len(blocks) - num_named, len(runs), *chain.from_iterable(runs)
+
+
+def _goes_on(first: int, last: int, block: int) -> bool:
+    step = block - last
+    return step in (1, -1) and (first == last or (last > first) == (step > 0))
 
 
 class Sentences:

@@ -19,6 +19,8 @@ import { Tooltip } from "./tooltip.js";
 import { Transport } from "./transport.js";
 import { Announcer, Words } from "./words.js";
 
+const FIRST_VIEW = 240; // steps: few enough to tell them apart
+
 /**
  * Build a replay of `data` (as page.py exports it) into `root`. `keyTarget`: whose key presses it takes, by default
  * those inside of `root`. Resolves to the app: `goToStep(step)`, `snapshot()`, `session`, `destroy()`.
@@ -42,6 +44,7 @@ class App {
     this.keys = new Keys(this, keyTarget);
     this.help.fill(this.keys.commands);
     session.onChange(() => this.render());
+    session.axis.show(0, FIRST_VIEW);
     session.goTo(0);
     session.flush();
   }
@@ -76,9 +79,8 @@ class App {
       this.transport.element,
       this.transport.jumpBar,
       this.timeline.element,
-      el("div", { class: "panels" }, ...columns),
+      el("div", { class: "panels" }, ...columns, this.inspector.element),
       this.legend.element,
-      this.inspector.element,
       this.tooltip.element,
       this.help.element,
       this.announcer.element,

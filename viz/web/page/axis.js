@@ -55,6 +55,13 @@ export class Axis {
     if (this.end - this.start < this.fewest) this.end = this.start + this.fewest;
   }
 
+  /** Show this many units from `start` on, or all if there are fewer. */
+  show(start, length) {
+    this.start = start;
+    this.end = start + Math.min(length, Math.max(this.fewest, this.extent[1] - this.extent[0]));
+    this.pan(0);
+  }
+
   /** Show a `factor` times as long part; what is at `x` stays there. */
   zoom(factor, x) {
     const unit = this.toUnit(x);

@@ -7,6 +7,7 @@ import { link } from "./words.js";
 
 const LISTED_FREE = 6;
 const STATES = ["in_use", "shared", "cached", "free"];
+const MARKS_OF_STEP = ["allocated", "evicted"];
 
 export class Blocks {
   constructor(session, looks, runIndex, tooltip) {
@@ -36,7 +37,7 @@ export class Blocks {
 
   render() {
     const { run, frame } = this;
-    run.blockCodes(frame, this.codes);
+    run.fillBlockCodes(frame, this.codes);
     setText(this.title, `KV blocks: ${number(run.numBlocks)} of ${count(run.blockSize, "token")}`);
     this.renderTally();
     this.renderFree();
@@ -46,14 +47,14 @@ export class Blocks {
 
   /** The legend, with how many there are of each. */
   renderTally() {
-    const names = this.run.meanings.blocks;
-    const tally = Object.fromEntries(names.map((name) => [name, 0]));
-    for (const code of this.codes) tally[names[code]]++;
+    const tally = this.run.blockTally(this.frame);
     const entry = (name) => {
       const swatch = el("span", { class: `swatch ${name}`, "aria-hidden": "true" }, this.looks.glyph(name));
-      return el("span", { class: tally[name] ? "entry" : "entry none", title: this.looks.label(name) }, swatch, `${name.replace("_", " ")} `, el("b", {}, number(tally[name])));
+      const size = el("b", {}, number(tally[name]));
+      const attributes = { class: tally[name] ? "entry" : "entry none", title: this.looks.label(name) };
+      return el("span", attributes, swatch, `${name.replace("_", " ")} `, size);
     };
-    this.tally.replaceChildren(...STATES.map(entry), ...["allocated", "evicted"].map(entry));
+    this.tally.replaceChildren(...STATES.map(entry), el("span", { class: "muted" }, "this step:"), ...MARKS_OF_STEP.map(entry));
   }
 
   renderFree() {
@@ -120,8 +121,8 @@ export class Blocks {
 export function describeBlock(run, block, frame) {
   const { state, change, references, hash, owners, tokens, since, freeRank } = run.block(block, frame);
   const names = owners.slice(0, 4).map((row) => run.labels[row]).join(", ");
-  const age = since < 0 ? "since the start" : `since step ${number(run.frames.step[since])} (${count(frame - since, "step")} ago)`;
-  const lines = [`Block ${number(block)}: ${state.replace("_", " ")}`, change ? `${change} in this step` : age];
+  const age = since < 0 ? "since the start" : `since step ${run.frames.step[since]} (${count(frame - since, "step")} ago)`;
+  const lines = [`Block ${block}: ${state.replace("_", " ")}`, change ? `${change} in this step` : age];
   if (owners.length) lines.push(`held by ${names}${owners.length > 4 ? ` and ${owners.length - 4} more` : ""}`);
   lines.push(`${count(references, "reference")}, ${number(tokens)} of ${count(run.blockSize, "token")}`);
   if (hash) lines.push(`hash ${hash}`);

@@ -1,8 +1,9 @@
 // Drawing the block grid: cells as large as fit, down to a few pixels for thousands of blocks.
 
-const LARGEST = 34;
+const LARGEST = 54;
 const LABELS_FROM = 15;
-const NAMES_FROM = 28;
+const NAMES_FROM = 27;
+const IDS_FROM = 40;
 const DETAILS_FROM = 7;
 
 export class BlockCells {
@@ -36,7 +37,7 @@ export class BlockCells {
     this.fit(width, height);
     const { run, size, columns } = this;
     const highlighted = this.highlighted(frame);
-    const isFaint = highlighted.size > 0 && size < DETAILS_FROM;
+    const isFaint = highlighted.size > 1 && size < DETAILS_FROM;
     for (let block = 0; block < run.numBlocks; block++) {
       const [x, y] = [(block % columns) * size, Math.floor(block / columns) * size];
       context.globalAlpha = isFaint && !highlighted.has(block) ? 0.25 : 1;
@@ -75,7 +76,10 @@ export class BlockCells {
     } else if (look === "shared" && size < LABELS_FROM) {
       context.fillStyle = looks.colour("ground");
       context.fillRect(x + inner / 2 - 1.5, y + inner / 2 - 1.5, 3, 3);
-    } else if (look === "allocated" || look === "evicted") this.sign(context, look, x + inner / 2, y + inner / 2, inner / 3.6);
+    } else if (look === "allocated" || look === "evicted") {
+      if (size < IDS_FROM) this.sign(context, look, x + inner / 2, y + inner / 2, inner / 3.6);
+      else this.sign(context, look, x + inner - 9, y + 9, 5);
+    }
   }
 
   /** `+` for handed out, `×` for handed out after its content was evicted. */
@@ -90,24 +94,41 @@ export class BlockCells {
     context.stroke();
   }
 
-  /** In large cells: who holds the block, or by how many it is held. */
+  /** In large cells: who holds the block, or how many do; in still larger ones its id and how full it is. */
   label(context, block, look, x, y, frame) {
-    if (look !== "in_use" && look !== "shared") return;
     const { run, size } = this;
-    const holdings = run.holdingsIn(block, frame);
-    const name = look === "shared" ? `${holdings.length}×` : size >= NAMES_FROM ? run.labels[run.holdings.row[holdings[0]]] : "";
-    if (!name) return;
+    const inner = size - 2;
+    const isLarge = size >= IDS_FROM;
+    const owners = run.holdingsIn(block, frame);
+    const isNamed = owners.length === 1 && size >= NAMES_FROM && (isLarge || look === "in_use");
+    const name = owners.length > 1 ? `${owners.length}×` : isNamed ? run.labels[run.holdings.row[owners[0]]] : "";
     context.save();
     context.beginPath();
-    context.rect(x + 1, y, size - 4, size - 2);
+    context.rect(x + 1, y, inner - 2, inner);
     context.clip();
-    context.fillStyle = this.looks.inkOn(look);
-    context.font = `${size >= NAMES_FROM ? 11 : 9}px system-ui, sans-serif`;
+    context.fillStyle = owners.length ? this.looks.inkOn(look) : this.looks.colour("muted");
     context.textBaseline = "middle";
-    const isWide = context.measureText(name).width > size - 6;
-    context.textAlign = isWide ? "left" : "center";
-    context.fillText(name, isWide ? x + 3 : x + (size - 2) / 2, y + (size - 2) / 2 + 0.5);
+    if (name) {
+      context.font = `${size >= NAMES_FROM ? 11 : 9}px system-ui, sans-serif`;
+      const isWide = context.measureText(name).width > inner - 5;
+      context.textAlign = isWide ? "left" : "center";
+      context.fillText(name, isWide ? x + 3 : x + inner / 2, y + inner / 2 + 1);
+    }
+    if (isLarge) {
+      context.textAlign = "left";
+      context.font = "9px system-ui, sans-serif";
+      context.fillText(String(block), x + 3, y + 8);
+      if (owners.length) this.fill(context, run.block(block, frame).tokens / run.blockSize, x + 4, y + inner - 8, inner - 8);
+    }
     context.restore();
+  }
+
+  /** A gauge of the slots that hold KV. */
+  fill(context, share, x, y, width) {
+    context.globalAlpha = 0.35;
+    context.fillRect(x, y, width, 4);
+    context.globalAlpha = 1;
+    context.fillRect(x, y, width * share, 4);
   }
 
   ring(context, block, lineWidth) {

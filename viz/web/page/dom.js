@@ -23,7 +23,7 @@ const ICONS = {
   close: "M4 4l8 8M12 4l-8 8",
   left: "M10 3 5 8l5 5",
   right: "M6 3l5 5-5 5",
-  theme: "M8 2a6 6 0 1 0 0 12zM8 2a6 6 0 0 1 0 12",
+  theme: "M8 1.8a6.2 6.2 0 1 0 0 12.4 6.2 6.2 0 0 0 0-12.4zM8 3.6v8.8a4.4 4.4 0 0 0 0-8.8z",
 };
 
 /** A small drawing that takes the colour of the text around it. */

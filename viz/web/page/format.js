@@ -10,6 +10,7 @@ export function count(value, thing) {
 
 /** A duration or a moment in the unit that fits it, to about four digits. */
 export function duration(ns) {
+  if (ns === 0) return "0 s";
   const [unit, name] = ns >= 1e9 ? [1e9, "s"] : ns >= 1e6 ? [1e6, "ms"] : ns >= 1e3 ? [1e3, "µs"] : [1, "ns"];
   const value = ns / unit;
   return `${value.toLocaleString("en", { maximumSignificantDigits: value >= 1000 ? 7 : 4 })} ${name}`;

@@ -6,6 +6,7 @@ import { count, duration, number } from "./format.js";
 import { link } from "./words.js";
 
 const MOST_ITEMS = 400;
+const EVERY_STEP = ["decode", "still_held"]; // the lanes show these
 
 export class Inspector {
   constructor(session, words) {
@@ -76,7 +77,7 @@ export class Inspector {
   }
 
   stepName(run, frame) {
-    return frame < run.numFrames ? `step ${number(run.frames.step[frame])}` : "the end";
+    return frame < run.numFrames ? `step ${run.frames.step[frame]}` : "the end";
   }
 
   firstToken(run, row) {
@@ -92,7 +93,8 @@ export class Inspector {
 
   history(run, index, row) {
     const last = run.facts.ended[row] < 0 ? run.numFrames - 1 : run.facts.ended[row];
-    const told = run.sentences.about(row, run.facts.added[row], last);
+    const all = run.sentences.about(row, run.facts.added[row], last);
+    const told = all.filter(([, { kind }]) => !EVERY_STEP.includes(kind.name));
     const items = told.slice(0, MOST_ITEMS).map(([frame, sentence]) => {
       const item = this.words[index].item(sentence);
       item.prepend(this.stepLink(run, index, frame));
@@ -103,7 +105,7 @@ export class Inspector {
   }
 
   stepLink(run, index, frame) {
-    const step = number(run.frames.step[frame]);
+    const step = String(run.frames.step[frame]);
     const isNow = frame === this.session.frames[index];
     const attributes = { class: "link step-link", ...(isNow ? { "aria-current": "step" } : {}) };
     return button(`Go to step ${step}`, step, () => this.session.goTo(frame, index), attributes);
@@ -113,7 +115,7 @@ export class Inspector {
 
   block(run, { run: index, row: block }) {
     const frame = this.session.frames[index];
-    this.heading(`Block ${number(block)}`, run);
+    this.heading(`Block ${block}`, run);
     const [title, ...lines] = describeBlock(run, block, frame);
     const holdings = run.holdingsIn(block, null);
     const items = holdings.slice(0, MOST_ITEMS).map((holding) => this.holding(run, index, holding, frame));
@@ -134,7 +136,7 @@ export class Inspector {
       "li",
       { class: isNow ? "now" : "" },
       link(this.session, index, "request", row[holding]),
-      el("span", { class: "muted" }, ` as block ${number(position[holding])} of its table, steps `, from, " to ", until),
+      el("span", { class: "muted" }, ` as block ${position[holding]} of its table, steps `, from, " to ", until),
     );
   }
 }

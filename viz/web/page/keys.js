@@ -84,7 +84,7 @@ export class Help {
   /** The list of an app's commands. */
   fill(commandList) {
     const entries = commandList.map(([keys, text]) => {
-      const caps = keys.flatMap((key, i) => [i ? " " : "", el("kbd", {}, SHOWN[key] ?? key.toUpperCase())]);
+      const caps = keys.flatMap((key, i) => [i ? " " : "", el("kbd", {}, SHOWN[key] ?? (key.length === 1 ? key.toUpperCase() : key))]);
       return el("div", {}, el("dt", {}, ...caps), el("dd", {}, text));
     });
     this.list.replaceChildren(...entries);

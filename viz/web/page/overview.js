@@ -3,7 +3,8 @@
 import { Surface, el } from "./dom.js";
 
 export const GUTTER = 132;
-const STRIP = 44;
+const BAND = 21;
+const STRIP = 2 * BAND + 7;
 
 export class Overview {
   constructor(session, looks) {
@@ -49,37 +50,28 @@ export class Overview {
     const name = this.session.runs.length > 1 ? `${"AB"[index]} ` : "";
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    const entries = [
-      ["decode", `${name}tokens a step`, 13],
-      ["in_use", `${name}KV in use`, 29],
-    ];
-    for (const [look, text, y] of entries) {
-      context.fillStyle = looks.colour(look);
-      if (look === "decode") context.fillRect(10, y - 4, 9, 8);
-      else context.fillRect(10, y - 1, 9, 2);
-      context.fillStyle = looks.colour("muted");
-      context.fillText(text, 25, y + 0.5);
-    }
+    context.fillStyle = looks.colour("muted");
+    context.fillText(`${name}KV in use`, 10, BAND / 2 + 1);
+    context.fillText(`${name}tokens a step`, 10, 1.5 * BAND + 1);
   }
 
+  /** Above: the share of KV blocks in use. Below: tokens, prefill under decode; beneath, preemptions. */
   drawStrip(context, run, bins) {
     const { looks } = this;
-    const floor = STRIP - 8;
-    const scale = (floor - 5) / run.mostTokens;
-    context.fillStyle = looks.colour("decode");
-    bins.forEach((bin, x) => bin && context.fillRect(x, floor, 1, -(bin.decode + bin.prefill) * scale));
-    context.fillStyle = looks.colour("prefill");
-    bins.forEach((bin, x) => bin && context.fillRect(x, floor, 1, -bin.prefill * scale));
-    context.strokeStyle = looks.colour("ground");
-    for (const [colour, lineWidth] of [["ground", 3.5], ["in_use", 1.5]]) {
-      context.strokeStyle = looks.colour(colour);
-      context.lineWidth = lineWidth;
-      context.beginPath();
-      bins.forEach((bin, x) => bin && context.lineTo(x + 0.5, floor - (bin.inUse / run.numBlocks) * (floor - 5)));
-      context.stroke();
-    }
-    context.fillStyle = looks.colour("preempted");
-    bins.forEach((bin, x) => bin && bin.preempted && context.fillRect(x - 0.5, floor + 2, 2, 5));
+    const fill = (look, alpha, rectangle) => {
+      context.fillStyle = looks.colour(look);
+      context.globalAlpha = alpha;
+      bins.forEach((bin, x) => bin && context.fillRect(...rectangle(bin, x)));
+      context.globalAlpha = 1;
+    };
+    const inUse = (bin) => Math.max(1, (bin.inUse / run.numBlocks) * (BAND - 4));
+    fill("in_use", 0.35, (bin, x) => [x, BAND - 1, 1, -inUse(bin)]);
+    fill("in_use", 1, (bin, x) => [x, BAND - 1 - inUse(bin), 1, 1.2]);
+    const most = bins.reduce((sum, bin) => Math.max(sum, bin ? bin.prefill + bin.decode : 0), 1);
+    const height = (tokens) => (tokens ? Math.max(1, (tokens / most) * (BAND - 3)) : 0);
+    fill("decode", 1, (bin, x) => [x, 2 * BAND, 1, -height(bin.prefill + bin.decode)]);
+    fill("prefill", 1, (bin, x) => [x, 2 * BAND, 1, -height(bin.prefill)]);
+    fill("preempted", 1, (bin, x) => (bin.preempted ? [x - 0.5, 2 * BAND + 1, 2, 5] : [0, 0, 0, 0]));
   }
 
   drawView(context, plot) {

@@ -29,7 +29,7 @@ export class Queues {
     const { running, waiting, ended } = run.queues(frame);
     this.renderTitle(running.length, waiting.length);
     const lines = [
-      { heading: "running", note: "head first; the tail is preempted first", size: running.length },
+      { heading: "running", note: "head first", size: running.length },
       ...running.map((row) => ({ row })),
       { heading: "waiting", note: "head first", size: waiting.length },
       ...waiting.map((row) => ({ row })),
@@ -78,6 +78,7 @@ export class Queues {
       { class: "queue-line queue-heading", role: "listitem" },
       el("strong", {}, heading),
       el("span", { class: "muted" }, size ? note : "empty"),
+      el("span", { class: "muted spacer end" }, size ? "now, cached / tokens" : ""),
     );
   }
 

@@ -1,6 +1,6 @@
 // The scale above the lanes, with a flag at the step one looks at.
 
-import { duration, number } from "./format.js";
+import { duration } from "./format.js";
 import { GUTTER } from "./overview.js";
 
 export const RULER_HEIGHT = 22;
@@ -24,14 +24,14 @@ export function drawRuler(context, lanes, width, height) {
     context.globalAlpha = 0.35;
     context.fillRect(x, RULER_HEIGHT - 5, 1, 5);
     context.globalAlpha = 1;
-    context.fillText(axis.mode === "step" ? number(unit) : duration(unit), x + 4, RULER_HEIGHT / 2);
+    context.fillText(axis.mode === "step" ? String(unit) : duration(unit), x + 4, RULER_HEIGHT / 2);
   }
   context.globalAlpha = 0.25;
   context.fillRect(0, RULER_HEIGHT - 1, width, 1);
   context.fillRect(GUTTER - 1, 0, 1, height);
   context.globalAlpha = 1;
   const [x0, x1] = [axis.toX(axis.left(run, frame)), axis.toX(axis.right(run, frame))];
-  if (x1 >= 0 && x0 <= axis.width) drawFlag(context, looks, GUTTER + (x0 + x1) / 2, number(run.frames.step[frame]), width);
+  if (x1 >= 0 && x0 <= axis.width) drawFlag(context, looks, GUTTER + (x0 + x1) / 2, String(run.frames.step[frame]), width);
 }
 
 function drawFlag(context, looks, x, text, width) {

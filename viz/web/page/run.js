@@ -114,30 +114,43 @@ export class Run {
 
   // ---- blocks ------------------------------------------------------------------------------------------------------
 
-  /** The state of all blocks: an index of `meanings.blocks` each. `into` is filled and returned. */
-  blockCodes(frame, into) {
-    const { state, change } = this.blocks.columns;
-    const allocated = this.meanings.blocks.indexOf("allocated");
-    const evicted = this.meanings.blocks.indexOf("evicted");
+  /** What all blocks look like: their state, or the mark of this step; an index of `meanings.blocks` each. */
+  fillBlockCodes(frame, codes) {
+    const { state } = this.blocks.columns;
+    const marks = this.meanings.changes.map((name) => this.meanings.blocks.indexOf(name));
     for (let block = 0; block < this.numBlocks; block++) {
       const point = this.blocks.at(block, frame);
-      const isHeld = this.blocks.columns.references[point] > 0;
-      const changeName = this.blocks.frame[point] === frame ? this.meanings.changes[change[point]] : "";
-      if (isHeld && changeName === "allocated") into[block] = allocated;
-      else if (changeName === "evicted") into[block] = evicted;
-      else into[block] = state[point];
+      const mark = marks[this.changeAt(point, frame)];
+      codes[block] = mark < 0 ? state[point] : mark;
     }
-    return into;
+  }
+
+  /** How many blocks are in each state, and how many have a mark of this step. */
+  blockTally(frame) {
+    const { state } = this.blocks.columns;
+    const names = [...this.meanings.blocks, ...this.meanings.changes];
+    const tally = Object.fromEntries(names.map((name) => [name, 0]));
+    for (let block = 0; block < this.numBlocks; block++) {
+      const point = this.blocks.at(block, frame);
+      tally[this.meanings.blocks[state[point]]]++;
+      tally[this.meanings.changes[this.changeAt(point, frame)]]++;
+    }
+    return tally;
+  }
+
+  /** What this very frame did to a block, as an index of `meanings.changes`. */
+  changeAt(point, frame) {
+    return this.blocks.frame[point] === frame ? this.blocks.columns.change[point] : 0;
   }
 
   block(block, frame) {
     const point = this.blocks.at(block, frame);
-    const { state, change, references, hash, free_rank: freeRank } = this.blocks.columns;
+    const { state, references, hash, free_rank: freeRank } = this.blocks.columns;
     const owners = this.holdingsIn(block, frame);
     return {
       block,
       state: this.meanings.blocks[state[point]],
-      change: this.blocks.frame[point] === frame ? this.meanings.changes[change[point]] : "",
+      change: this.meanings.changes[this.changeAt(point, frame)],
       references: references[point],
       hash: hash[point] < 0 ? null : this.hashText(hash[point]),
       freeRank: references[point] ? null : freeRank[point],

@@ -75,14 +75,17 @@ export function sentenceText({ parts }, labels) {
   return parts.map((part) => part.text ?? (part.request !== undefined ? labels[part.request] : String(part.block))).join("");
 }
 
+/** Runs of neighbouring blocks: `3`, `4–9`, and how many more there are. */
 function blockList(next) {
-  const count = next();
-  const shown = next();
+  const numOthers = next();
+  const numRuns = next();
   const parts = [];
-  for (let i = 0; i < shown; i++) {
+  for (let i = 0; i < numRuns; i++) {
     if (i) parts.push({ text: ", " });
-    parts.push({ block: next() });
+    const [first, last] = [next(), next()];
+    parts.push({ block: first });
+    if (first !== last) parts.push({ text: Math.abs(last - first) > 1 ? "–" : ", " }, { block: last });
   }
-  if (shown < count) parts.push({ text: ` and ${(count - shown).toLocaleString("en")} more` });
+  if (numOthers) parts.push({ text: ` and ${numOthers.toLocaleString("en")} more` });
   return parts;
 }

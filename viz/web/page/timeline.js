@@ -41,10 +41,11 @@ export class Timeline {
 
   // ---- moving the view ---------------------------------------------------------------------------------------------
 
-  /** Zoom about the middle of the view. */
+  /** Zoom about the step one looks at, or about the middle if that is out of view. */
   zoom(factor) {
-    const { axis } = this.session;
-    axis.zoom(factor, axis.width / 2);
+    const { axis, run, frame } = this.session;
+    const x = axis.toX((axis.left(run, frame) + axis.right(run, frame)) / 2);
+    axis.zoom(factor, x >= 0 && x <= axis.width ? x : axis.width / 2);
     this.session.changed();
   }
 
@@ -136,7 +137,7 @@ function describe(request, step) {
   const activity = { idle: "running, not scheduled" }[request.activity] ?? request.activity;
   const doing = request.scheduled ? `${activity}, ${count(request.scheduled, "token")}` : activity;
   return [
-    `${request.label}, step ${number(step)}`,
+    `${request.label}, step ${step}`,
     doing,
     `${number(request.cached)} of ${count(request.tokens, "token")} cached`,
     ...(request.hit ? [`${number(request.hit)} of them found in the cache`] : []),

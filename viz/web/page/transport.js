@@ -62,7 +62,7 @@ export class Transport {
   }
 
   goToInput() {
-    const step = Number(this.stepInput.value.replaceAll(",", "").trim());
+    const step = Number(this.stepInput.value);
     if (Number.isFinite(step)) this.session.goToStep(step);
     this.session.changed();
   }
@@ -98,8 +98,8 @@ export class Transport {
       element.classList.toggle("chosen", session.jumpKind === kind.name);
     }
     this.renderPlay();
-    if (this.stepInput.getRootNode().activeElement !== this.stepInput) this.stepInput.value = number(run.frames.step[frame]);
-    setText(this.total, `of ${number(run.frames.step[run.numFrames - 1])}`);
+    if (this.stepInput.getRootNode().activeElement !== this.stepInput) this.stepInput.value = run.frames.step[frame];
+    setText(this.total, `of ${run.frames.step[run.numFrames - 1]}`);
     setText(this.time, duration(run.frames.end_ns[frame]));
     for (const mode of this.modes) mode.setAttribute("aria-pressed", String(mode.dataset.mode === session.axis.mode));
   }

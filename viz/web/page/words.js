@@ -1,7 +1,7 @@
 // What was decided in this step, in words.
 
 import { button, el, setText } from "./dom.js";
-import { count, duration, number } from "./format.js";
+import { count, duration } from "./format.js";
 import { sentenceText } from "./sentences.js";
 
 export class Words {
@@ -34,7 +34,7 @@ export class Words {
     const details = `${count(run.stepTokens(frame), "token")} in ${took}, from ${duration(start)}`;
     const letter = this.session.runs.length > 1 ? `${"AB"[this.runIndex]} · ` : "";
     return [
-      `${letter}Step ${number(run.frames.step[frame])} `,
+      `${letter}Step ${run.frames.step[frame]} `,
       el("span", { class: `phase ${name}` }, note ? `${name}, ${note}` : name),
       el("span", { class: "muted details" }, details),
     ];
@@ -65,7 +65,7 @@ export class Words {
 
 /** A request or a block by its name, which shows its details. */
 export function link(session, runIndex, kind, row) {
-  const text = kind === "request" ? session.runs[runIndex].labels[row] : number(row);
+  const text = kind === "request" ? session.runs[runIndex].labels[row] : String(row);
   const select = () => session.select({ run: runIndex, kind, row });
   return button(`Details of ${kind} ${text}`, text, select, { class: `link ${kind}` });
 }
