@@ -123,7 +123,7 @@ def perfetto(
 
     if output is None:
         output = path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".perfetto.json")
-    write_chrome_trace(_read(path).events, output)
+    write_chrome_trace(_read(path).events, output, path)
     typer.echo(output)
 
 

@@ -45,7 +45,7 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.write_text(
         '{"id": "a", "prompt_len": 40, "prefix": "p", "prefix_len": 32, "max_tokens": 12}\n'
         '{"id": "b", "prompt_len": 30, "max_tokens": 20, "output_len": 5}\n'
-        '{"id": "c", "prompt_len": 41, "prefix": "p", "prefix_len": 32, "max_tokens": 3, "arrival": 0.01}\n'
+        '{"id": "c", "prompt_len": 41, "prefix": "p", "prefix_len": 32, "max_tokens": 3, "arrival_step": 4}\n'
     )
     return path
 

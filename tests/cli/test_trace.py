@@ -1,0 +1,119 @@
+"""``nanovllm trace``: what is listed, judged, compared and exported, of whole traces and of such that were cut."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from nanovllm.trace.jsonl import read_trace
+from tests.cli.conftest import RunCommand
+
+COMMANDS = ("show", "metrics", "check", "perfetto")
+
+
+def test_show_lists_every_step(trace: Path, run: RunCommand) -> None:
+    outcome = run("trace", "show", trace)
+    num_steps = sum(type(event).__name__ == "StepStarted" for event in read_trace(trace).events)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("run on simulated")
+    assert sum(line.startswith("step ") for line in outcome.out.splitlines()) == num_steps
+
+
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [("3:5", [3, 4, 5]), ("3", [3]), (":2", [0, 1, 2]), ("11:", [11, 12])],
+)
+def test_show_lists_some_steps(words: str, steps: list[int], trace: Path, run: RunCommand) -> None:
+    lines = run("trace", "show", trace, "--steps", words).out.splitlines()
+    assert [int(line.split()[1]) for line in lines if line.startswith("step ")] == steps
+
+
+def test_show_lists_what_concerns_one_request(trace: Path, run: RunCommand) -> None:
+    outcome = run("trace", "show", trace, "--request", "c")
+    assert "hit 32" in outcome.out
+    assert "c gets" in outcome.out
+    assert "a gets" not in outcome.out
+    assert "b" not in {word.rstrip(":,") for word in outcome.out.split()}
+
+
+def test_check_praises_a_trace_that_keeps_the_laws(trace: Path, run: RunCommand) -> None:
+    outcome = run("trace", "check", trace)
+    assert outcome.code == 0
+    assert "every law is kept" in outcome.out
+    assert json.loads(run("trace", "check", trace, "--json").out) == {
+        "complete": True,
+        "problem": None,
+        "violations": [],
+    }
+
+
+def test_check_reports_a_broken_law_with_its_line(trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    path, lines = tmp_path / "broken.jsonl", trace.read_text().splitlines(keepends=True)
+    number = next(index for index, line in enumerate(lines) if '"blocks_allocated"' in line)
+    lines[number] = lines[number].replace('"blocks":[0,', '"blocks":[1,')
+    path.write_text("".join(lines))
+    outcome = run("trace", "check", path)
+    assert outcome.code == 1
+    assert f"{path}:{number + 1}: " in outcome.out
+    told = json.loads(run("trace", "check", path, "--json").out)
+    assert told["violations"][0]["event"] == number
+
+
+def test_diff_finds_what_differs(workload: Path, trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    assert run("trace", "diff", trace, trace).out == "decisions identical\n"
+    other = tmp_path / "other.jsonl"
+    assert run("simulate", workload, "--kvcache-block-size", 8, "--trace", other).code == 0
+    outcome = run("trace", "diff", trace, other)
+    assert outcome.code == 1
+    assert "block_size is 16 in A, 8 in B" in outcome.out
+    assert json.loads(run("trace", "diff", trace, trace, "--json").out) == {"identical": True}
+    told = json.loads(run("trace", "diff", trace, other, "--json").out)
+    assert (told["identical"], told["step"]) == (False, 0)
+
+
+def test_metrics_as_tables_and_as_json(trace: Path, run: RunCommand) -> None:
+    assert "time to first token" in run("trace", "metrics", trace).out
+    told = json.loads(run("trace", "metrics", trace, "--json", "--requests").out)
+    assert (told["num_completed"], told["hit_tokens"]) == (3, 32)
+    assert {row["request"] for row in told["requests"]} == {"a", "b", "c"}
+    assert "requests" not in json.loads(run("trace", "metrics", trace, "--json").out)
+
+
+def test_perfetto_writes_where_it_is_told_to_or_beside_the_trace(trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    path = tmp_path / "run.jsonl.gz"
+    path.write_bytes(gzip.compress(trace.read_bytes()))
+    assert run("trace", "perfetto", path).out == f"{tmp_path / 'run.perfetto.json'}\n"
+    assert run("trace", "perfetto", path, "-o", tmp_path / "other.json").code == 0
+    written = [json.loads((tmp_path / name).read_text()) for name in ("run.perfetto.json", "other.json")]
+    assert written[0]["traceEvents"] == written[1]["traceEvents"] != []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_trace_cut_at_any_byte_is_shown_as_far_as_it_goes(
+    command: str, trace: Path, tmp_path: Path, run: RunCommand
+) -> None:
+    data, path = trace.read_bytes(), tmp_path / "cut.jsonl"
+    header_end = data.index(b"\n")
+    for end in (header_end, header_end + 1, *range(header_end + 2, len(data), len(data) // 16)):
+        path.write_bytes(data[:end])
+        outcome = run("trace", command, path)
+        if command == "check":
+            assert (outcome.code, outcome.err) == (1, "")
+            assert f"{path}:" in outcome.out
+        else:
+            assert outcome.code == 0
+            assert outcome.err.startswith(f"note: {path}:")
+            assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_trace_cut_within_its_header_is_an_error(command: str, trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    data, path = trace.read_bytes(), tmp_path / "cut.jsonl"
+    for end in range(0, data.index(b"\n"), 31):
+        path.write_bytes(data[:end])
+        outcome = run("trace", command, path)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+        assert outcome.err.startswith("error: ")

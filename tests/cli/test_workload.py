@@ -1,0 +1,84 @@
+"""``nanovllm workload``: files that are made, converted and summed up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.workload import read_workload
+from tests.cli.conftest import RunCommand
+from tests.cli.test_simulate import AZURE
+
+
+def test_made_requests_are_as_asked_for(tmp_path: Path, run: RunCommand) -> None:
+    path = tmp_path / "load.jsonl"
+    words = "--num-requests 20 --prompt-len uniform:5,9 --output-len lognormal:30,0.5,high=40 --arrivals steps:2,3"
+    assert run("workload", "make", path, *words.split()).code == 0
+    load = read_workload(path)
+    assert [request.arrival_step for request in load] == [3 * (index // 2) for index in range(20)]
+    assert {request.prompt_len for request in load} <= set(range(5, 10))
+    assert max(request.max_tokens for request in load) <= 40
+
+
+def test_made_requests_may_share_prefixes_and_hide_their_lengths(tmp_path: Path, run: RunCommand) -> None:
+    path = tmp_path / "load.jsonl.gz"
+    words = "--num-requests 30 --prompt-len 10 --output-len 7 --num-prefixes 2 --prefix-len 64 --max-tokens 100"
+    assert run("workload", "make", path, *words.split()).code == 0
+    load = read_workload(path)
+    assert {request.prefix for request in load} == {"prefix-0", "prefix-1"}
+    assert {(request.prompt_len, request.max_tokens, request.output_len) for request in load} == {(74, 100, 7)}
+
+
+def test_made_conversations_grow_turn_by_turn(tmp_path: Path, run: RunCommand) -> None:
+    path = tmp_path / "talks.jsonl"
+    words = "--num-sessions 3 --num-turns 4 --message-len 10 --answer-len 20 --system-len 5 --arrivals gamma:2,3"
+    assert run("workload", "make-sessions", path, *words.split()).code == 0
+    lengths = {request.id: len(request.prompt or []) for request in read_workload(path)}
+    assert lengths == {f"{talk}-{turn}": 15 + 30 * turn for talk in range(3) for turn in range(4)}
+
+
+@pytest.mark.parametrize("command", ["make", "make-sessions"])
+def test_same_seed_same_file(command: str, tmp_path: Path, run: RunCommand) -> None:
+    contents = []
+    for seed in (1, 1, 2):
+        path = tmp_path / "load.jsonl"
+        assert run("workload", command, path, "--arrivals", "poisson:3", "--seed", seed).code == 0
+        contents.append(path.read_bytes())
+    assert contents[0] == contents[1] != contents[2]
+
+
+def test_a_public_trace_becomes_a_workload(tmp_path: Path, run: RunCommand) -> None:
+    source, target = tmp_path / "azure.csv", tmp_path / "load.jsonl"
+    source.write_text(AZURE)
+    assert run("workload", "convert", source, target, "--skip", 1, "--trace-max-tokens", 50).code == 0
+    shown = [(request.prompt_len, request.max_tokens, request.output_len) for request in read_workload(target)]
+    assert shown == [(396, 50, 50), (20, 50, 3)]
+
+
+def test_check_sums_up_what_is_in_a_file(workload: Path, run: RunCommand) -> None:
+    told: dict[str, Any] = json.loads(run("workload", "check", workload, "--json").out)
+    assert told == {
+        "num_requests": 3,
+        "num_prompt_tokens": 111,
+        "longest_prompt_tokens": 41,
+        "num_texts": 0,
+        "num_prefixes": 1,
+        "max_tokens": 35,
+        "num_output_tokens": 20,
+        "last_arrival_s": None,
+        "last_arrival_step": 4,
+    }
+    outcome = run("workload", "check", workload)
+    assert outcome.code == 0
+    assert "longest prompt tokens" in outcome.out
+
+
+def test_models_are_listed(run: RunCommand) -> None:
+    assert "smollm2-135m" in run("models").out
+    rows = [json.loads(line) for line in run("models", "--json").out.splitlines()]
+    assert {"name": "qwen3-0.6b", "num_parameters": 596049920}.items() <= next(
+        row for row in rows if row["name"] == "qwen3-0.6b"
+    ).items()
