@@ -6,11 +6,13 @@ Longer ones (chunks of prompts) are taken one by one, without padding.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nanovllm.attention.interface import AttentionInputs
 
@@ -65,6 +67,10 @@ class _TorchStepAttention:
         keys, values = self._slots[0, layer], self._slots[1, layer]
         keys.index_copy_(0, self._slot_mapping, key)
         values.index_copy_(0, self._slot_mapping, value)
+        with _fitting_kernels(query.device):
+            return self._attend(query, keys, values)
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         decodes = self._decodes
         if decodes is not None and not self._chunks:
             return _attend_decodes(query, keys, values, decodes)
@@ -75,6 +81,13 @@ class _TorchStepAttention:
             rows = slice(chunk.first_row, chunk.end_row)
             output[rows] = _attend_chunk(query[rows], keys, values, chunk)
         return output
+
+
+def _fitting_kernels(device: torch.device) -> AbstractContextManager[object]:
+    """Keep torch from cuDNN's kernel, which is planned anew for each length of context and so for each step."""
+    if device.type == "cpu":
+        return nullcontext()
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 def _find_decodes(inputs: AttentionInputs) -> _Decodes | None:
@@ -120,7 +133,7 @@ def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: _Decod
         _gather(values, decodes.slots).transpose(1, 2),
         attn_mask=decodes.mask,
     )
-    return output.view(num_seqs, num_heads, head_dim)
+    return output.reshape(num_seqs, num_heads, head_dim)
 
 
 def _attend_chunk(query: Tensor, keys: Tensor, values: Tensor, chunk: _Chunk) -> Tensor:

@@ -13,8 +13,8 @@ from nanovllm.model_spec import ModelSpec
 
 CPU_POOL_BYTES = 2**30
 """What the pool takes on a CPU unless ``num_kvcache_blocks`` says otherwise: memory there is shared with all else,
-so a fixed, moderate size serves better than a share of what is free. Less if ``max_num_seqs`` sequences of
-``max_model_len`` tokens need less; more if one of them needs more."""
+so a fixed, moderate size serves better than a share of what is free. More if one sequence of ``max_model_len`` tokens
+needs more."""
 
 
 def block_bytes(spec: ModelSpec, block_size: int, dtype: torch.dtype) -> int:
@@ -50,9 +50,7 @@ def allocate_pool(
 
 def cpu_num_blocks(config: Config, bytes_per_block: int) -> int:
     """Blocks of the pool on a CPU: see ``CPU_POOL_BYTES``."""
-    per_sequence = _blocks_per_sequence(config)
-    affordable = max(CPU_POOL_BYTES // bytes_per_block, per_sequence)
-    return min(affordable, config.max_num_seqs * per_sequence)
+    return max(CPU_POOL_BYTES // bytes_per_block, _blocks_per_sequence(config))
 
 
 def num_blocks_within(budget_bytes: int, config: Config, bytes_per_block: int) -> int:

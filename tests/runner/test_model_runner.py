@@ -16,6 +16,7 @@ from nanovllm.engine.request import Request
 from nanovllm.errors import ConfigError, MemoryPoolError, ModelError, StepError
 from nanovllm.model_spec import ModelSpec, RopeSpec
 from nanovllm.models.decoder import Decoder
+from nanovllm.runner.kv_cache import CPU_POOL_BYTES, block_bytes
 from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import Preempted
@@ -35,7 +36,7 @@ SPEC = ModelSpec(
     rope=RopeSpec(theta=10000.0),
     qk_norm=True,
 )
-CONFIG = Config(device="cpu", max_model_len=256, kvcache_block_size=4)
+CONFIG = Config(device="cpu", max_model_len=256, kvcache_block_size=4, num_kvcache_blocks=200)
 
 
 def requests(num: int, **params: Any) -> list[Request]:
@@ -110,9 +111,10 @@ def replaced(request: Request, **params: Any) -> Request:
     )
 
 
-def test_default_pool_on_a_cpu_holds_every_sequence_of_a_tiny_model() -> None:
-    config = replace(CONFIG, max_num_seqs=3)
-    assert ModelRunner(config, spec=SPEC).num_kv_blocks == 3 * 256 // 4
+def test_default_pool_on_a_cpu() -> None:
+    config = replace(CONFIG, num_kvcache_blocks=-1, kvcache_block_size=256)
+    runner = ModelRunner(config, spec=SPEC)
+    assert runner.num_kv_blocks == CPU_POOL_BYTES // block_bytes(SPEC, 256, torch.float32)
 
 
 # ---- what goes wrong -----------------------------------------------------------------------------------------
