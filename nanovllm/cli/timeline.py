@@ -42,10 +42,10 @@ class Row:
     start_s: float
     end_s: float = 0.0
     before: list[Note] = field(default_factory=list)
-    """What happened until the step's tokens were computed, but for decoding."""
+    """What happened in the first step until its tokens were computed, but for decoding."""
     decoding: list[RequestId] = field(default_factory=list)
     after: list[Note] = field(default_factory=list)
-    """What happened then."""
+    """What happened at the end of the last one."""
 
     @property
     def steps(self) -> str:
@@ -129,8 +129,9 @@ class _Narrator:
         elif isinstance(event, Preempted):
             self._preempted.add(event.request)
             again = " again" if event.count > 1 else ""
+            who = "it" if event.for_request == event.request else event.for_request
             lost = f"{event.tokens_lost} computed tokens are lost"
-            return Note(PREEMPTED, f"{event.request} is preempted{again}: {event.for_request} needs a block, {lost}")
+            return Note(PREEMPTED, f"{event.request} is preempted{again}: {who} needs a block, {lost}")
         return None
 
     def _tell_chunk(self, event: ChunkScheduled, hit_tokens: int) -> Note:
