@@ -11,7 +11,8 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from sim.benchmarks import control_plane, simulation
+from sim.benchmarks import control_plane
+from sim.benchmarks.simulation import measure as measure_simulation
 
 
 def _median(measure: Callable[[], float], repeats: int) -> float:
@@ -32,7 +33,7 @@ def measure_all(repeats: int) -> dict[str, float]:
         "control_plane_traced_over_silent": traced_step_s / step_s,
         "control_plane_us_per_request_of_1000": few_s * 1e6,
         "control_plane_us_per_request_of_100000": many_s * 1e6,
-        **simulation.measure(repeats),
+        **measure_simulation(repeats),
     }
 
 
