@@ -1,0 +1,61 @@
+"""Walks through a step that preempts, event by event, for the figures that show how its decisions are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nanovllm.errors import UserError
+from nanovllm.trace.events import AnyEvent, Preempted, StepStarted
+from nanovllm.trace.replay import Replay
+from nanovllm.trace.timeline import Timeline
+from viz.figures.axis import StepRange
+from viz.figures.history import Source, events_of
+
+
+def walk_preempting_step(source: Source, step: int | None) -> tuple[int, Iterator[tuple[AnyEvent, Replay]]]:
+    """The number of a step that preempts, and its events, each with the state right after it.
+
+    ``step`` None: the first one that preempts. Raises ``UserError`` if this one, or none, does.
+    """
+    name, events = events_of(source)
+    step = first_preempting_step(source, (0, None) if step is None else (step, step))
+    return step, _states(Timeline(events, name), step)
+
+
+def first_preempting_step(source: Source, steps: StepRange) -> int:
+    """The first step in a range that preempts. Raises ``UserError`` if none does, naming some that do."""
+    name, events = events_of(source)
+    preempting = _preempting_steps(events)
+    first, last = steps
+    for step in preempting:
+        if first <= step and (last is None or step <= last):
+            return step
+    if not preempting:
+        raise UserError(f"{name}: no step preempts a request")
+    asked = f"step {first} preempts no request" if first == last else "none of the steps asked for preempts a request"
+    raise UserError(f"{name}: {asked}; those that do: {_some_of(preempting)}")
+
+
+def _preempting_steps(events: Sequence[AnyEvent]) -> list[int]:
+    step = -1
+    steps: dict[int, None] = {}
+    for event in events:
+        if isinstance(event, StepStarted):
+            step = event.step
+        elif isinstance(event, Preempted):
+            steps[step] = None
+    return list(steps)
+
+
+def _some_of(steps: list[int], limit: int = 8) -> str:
+    more = f" and {len(steps) - limit} more" if len(steps) > limit else ""
+    return ", ".join(map(str, steps[:limit])) + more
+
+
+def _states(timeline: Timeline, step: int) -> Iterator[tuple[AnyEvent, Replay]]:
+    indices = timeline.range_of(step)
+    replay = timeline.at_event(indices.start - 1)
+    for index in indices:
+        event = timeline.events[index]
+        replay.apply(event)
+        yield event, replay
