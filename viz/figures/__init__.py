@@ -1,0 +1,56 @@
+"""Figures of runs, each drawn from its trace and nothing else.
+
+A figure function takes a trace (``nanovllm.trace.jsonl.Trace``, or the list of its events) and returns a matplotlib
+``Figure``; given ``ax`` or ``figure`` it draws in there. Beside most of them stands a function that extracts the same
+data without drawing. ``plot`` writes files. matplotlib is imported when something is drawn, pyplot never.
+"""
+
+from viz.figures.axis import StepRange
+from viz.figures.block_handover import block_handover
+from viz.figures.blocks import block_map
+from viz.figures.cliff import CliffPoint, pool_cliff, pool_cliff_data
+from viz.figures.compare import compare, first_difference
+from viz.figures.decision import QueueFrame, QueueInHand, queue_in_hand_data
+from viz.figures.handover import BlockHandover, PoolFrame, block_handover_data
+from viz.figures.historian import history_of
+from viz.figures.history import History
+from viz.figures.latency import LatencyCurve, latency, latency_curves
+from viz.figures.load import kv_use, queue_lengths, step_tokens
+from viz.figures.plot import FORMATS, KINDS, draw, plot
+from viz.figures.progress import PromptProgress, prompt_progress, prompt_progress_data
+from viz.figures.queue_in_hand import queue_in_hand
+from viz.figures.timeline import timeline
+
+__all__ = [
+    "FORMATS",
+    "KINDS",
+    "BlockHandover",
+    "CliffPoint",
+    "History",
+    "LatencyCurve",
+    "PoolFrame",
+    "PromptProgress",
+    "QueueFrame",
+    "QueueInHand",
+    "StepRange",
+    "block_handover",
+    "block_handover_data",
+    "block_map",
+    "compare",
+    "draw",
+    "first_difference",
+    "history_of",
+    "kv_use",
+    "latency",
+    "latency_curves",
+    "plot",
+    "pool_cliff",
+    "pool_cliff_data",
+    "prompt_progress",
+    "prompt_progress_data",
+    "queue_in_hand",
+    "queue_in_hand_data",
+    "queue_lengths",
+    "step_tokens",
+    "timeline",
+]
