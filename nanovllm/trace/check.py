@@ -164,7 +164,7 @@ class _Checker:
             is_so = bool(self._replay.scheduled)
         else:
             is_so = event.reason == "no_blocks" and not self._would_fit(event.request)
-        if not is_so:
+        if not is_so or event.request in self._replay.scheduled:
             self._report("held", f"request {event.request} is held for {event.reason!r}, which is not so")
 
     def _would_fit(self, request: RequestId) -> bool:
@@ -207,7 +207,7 @@ class _Checker:
         self._phases.add(phase)
         self._step_tokens += num_tokens
         limit = self._option("max_num_batched_tokens")
-        if limit is not None and self._step_tokens > limit:
+        if limit is not None and self._step_tokens > limit and "prefill" in self._phases:
             self._report("budget", f"{self._step_tokens} tokens are scheduled, max_num_batched_tokens is {limit}")
 
     def _note_evicted(self, event: BlockEvicted) -> None:

@@ -31,7 +31,7 @@ WATCHED_LAWS = {
     "conservation": "Free blocks and blocks in use are all blocks.",
     "references": "The reference count of a block is the number of tables that hold it.",
     "slots": "No more than max_num_seqs requests run.",
-    "budget": "No step computes more than max_num_batched_tokens tokens.",
+    "budget": "A step with a prefill computes at most max_num_batched_tokens tokens, decodes in it included.",
     "order": "Waiting requests are scheduled in the order of their queue, so a preempted one before later arrivals.",
     "victim": "It is the request at the tail of running that is preempted.",
     "hand_out": "A block is evicted only to be handed out at once.",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from nanovllm.config import Config
@@ -17,6 +18,7 @@ from nanovllm.engine.request import Request
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import AnyEvent, Emit, RequestId
 from tests.fakes import HashBackend
+from tests.strategies import VOCAB_SIZE, configs, workloads
 
 Watch = Callable[[Engine, AnyEvent], None]
 
@@ -58,7 +60,7 @@ class _Backend(HashBackend):
         super().__init__(
             config.num_kvcache_blocks,
             config.kvcache_block_size,
-            vocab_size=50,
+            vocab_size=VOCAB_SIZE,
             failing_calls=scenario.failing_calls,
         )
         self.engine: Engine | None = None
@@ -76,40 +78,16 @@ class _Backend(HashBackend):
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     """Small pools under pressure, prompts that share prefixes, aborts and failures."""
-    num_requests = draw(st.integers(1, 8))
-    ids = draw(st.sampled_from([list(range(num_requests)), [f"r{i}" for i in range(num_requests)]]))
-    steps = sorted(draw(st.lists(st.integers(0, 12), min_size=num_requests, max_size=num_requests)))
-    requests = [_request(draw, name, step) for name, step in zip(ids, steps, strict=True)]
-    block_size, max_num_seqs = draw(st.integers(1, 5)), draw(st.integers(1, 6))
-    longest = max(len(r.prompt_token_ids) + r.sampling_params.max_tokens for r in requests)
-    config = Config(
-        policy=draw(st.sampled_from(sorted(SCHEDULERS))),
-        num_kvcache_blocks=max(1, -(-longest // block_size) + draw(st.integers(-1, 4))),
-        kvcache_block_size=block_size,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=draw(st.integers(max_num_seqs, 24)),
-        enable_prefix_caching=draw(st.sampled_from([True, True, False])),
-        watermark_blocks=draw(st.sampled_from([0, 0, 1, 2])),
-        eos=draw(st.sampled_from([-1, 7])),
-    )
-    numbers, names = st.integers(0, 20), st.sampled_from(ids)
+    requests = draw(workloads())
+    if draw(st.booleans()):
+        requests = [msgspec.structs.replace(r, request_id=f"r{r.request_id}") for r in requests]
+    numbers, names = st.integers(0, 20), st.sampled_from([request.request_id for request in requests])
     return Scenario(
-        config,
+        draw(configs(requests, policy=draw(st.sampled_from(sorted(SCHEDULERS))))),
         requests,
         failing_calls=draw(st.lists(numbers, max_size=1)),
         aborts_before_step=draw(st.dictionaries(numbers, st.lists(names, max_size=2), max_size=2)),
         aborts_in_call=draw(st.dictionaries(numbers, names, max_size=1)),
-    )
-
-
-def _request(draw: st.DrawFn, name: RequestId, step: int) -> Request:
-    shared = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12][: draw(st.integers(0, 12))]
-    own = draw(st.lists(st.integers(0, 2), min_size=1, max_size=8))
-    return Request(
-        request_id=name,
-        prompt_token_ids=shared + own,
-        sampling_params=SamplingParams(max_tokens=draw(st.integers(1, 16))),
-        arrival_step=step,
     )
 
 

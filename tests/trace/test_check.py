@@ -77,7 +77,17 @@ BROKEN: list[tuple[str, str, list[AnyEvent]]] = [
     ("arrival", "request a is handed over at 1.0 s, before 2.0 s", [started(), RequestAdded("a", 1.0, 2.0, 1, 1)]),
     ("slots", "2 requests run, max_num_seqs is 1", [*two_requests(max_num_seqs=1), *PREFILLS]),
     ("budget", "9 tokens are scheduled, .* is 8", [*two_requests(max_num_batched_tokens=8), *PREFILLS]),
-    ("budget", "2 tokens are scheduled", [*two_requests(max_num_batched_tokens=1), *PREFILLS, *TOKENS, *DECODE]),
+    (
+        "budget",
+        "3 tokens are scheduled",
+        [
+            *two_requests(max_num_batched_tokens=2),
+            BlocksAllocated("a", [0, 1]),
+            ChunkScheduled("a", 0, 2, 4),
+            BlocksAllocated("b", [2]),
+            ChunkScheduled("b", 0, 1, 2),
+        ],
+    ),
     (
         "order",
         "request b is scheduled before a, which waits ahead",
@@ -107,6 +117,7 @@ BROKEN: list[tuple[str, str, list[AnyEvent]]] = [
     ("held", "request a is held for 'no_budget'", [*two_requests(), Held("a", "no_budget")]),
     ("held", "request a is held for 'no_blocks'", [*two_requests(), Held("a", "no_blocks")]),
     ("held", "request a is held for 'chunk_not_first'", [*two_requests(), Held("a", "chunk_not_first")]),
+    ("held", "request a is held for 'no_slot'", [*two_requests(max_num_seqs=1), *A_PREFILL, Held("a", "no_slot")]),
     ("held", "request a is held for 'mood'", [*two_requests(), Held("a", "mood")]),
     ("progress", "2 requests were there", [*two_requests(), StepFinished(0, 1.0, "decode", 0)]),
     ("phase", "called mixed, it was prefill", [*two_requests(), *PREFILLS, StepFinished(0, 1.0, "mixed", 9)]),
