@@ -60,6 +60,7 @@ def test_04_one_victim_three_times() -> None:
 def test_04_a_watermark_spares_the_victim() -> None:
     run = scenarios.ONE_VICTIM.run(watermark_blocks=2)
     assert run.preemptions == []
+    assert (run.num_computed_tokens, len(run.steps)) == (41, 19)
     assert run.finish_reasons == dict.fromkeys(range(4), "length")
 
 
