@@ -15,9 +15,8 @@ import msgspec
 import xxhash
 
 from nanovllm.engine.sequence import Sequence
-from nanovllm.trace.events import AnyEvent, BlockEvicted, BlocksAllocated, BlocksFreed, BlocksHashed, PrefixHit
+from nanovllm.trace.events import BlockEvicted, BlocksAllocated, BlocksFreed, BlocksHashed, Emit, PrefixHit
 
-Emit = Callable[[AnyEvent], object]
 HashFunction = Callable[[bytes, int], int]
 
 

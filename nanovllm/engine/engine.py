@@ -9,7 +9,6 @@ from typing import NamedTuple
 from nanovllm.config import Config
 from nanovllm.engine.backend import Backend
 from nanovllm.engine.batch import ScheduledBatch
-from nanovllm.engine.block_manager import Emit
 from nanovllm.engine.clock import Clock, WallClock
 from nanovllm.engine.policies import SCHEDULERS
 from nanovllm.engine.request import Request
@@ -17,6 +16,7 @@ from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import RequestError, StepError
 from nanovllm.trace.events import (
     SCHEMA_VERSION,
+    Emit,
     RequestId,
     RequestRejected,
     StepFinished,

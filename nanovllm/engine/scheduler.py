@@ -16,12 +16,13 @@ from collections import deque
 
 from nanovllm.config import Config
 from nanovllm.engine.batch import ScheduledBatch
-from nanovllm.engine.block_manager import BlockManager, Emit
+from nanovllm.engine.block_manager import BlockManager
 from nanovllm.engine.sequence import Sequence, SequenceStatus
 from nanovllm.errors import ConfigError, RequestError
 from nanovllm.trace.events import (
     ChunkScheduled,
     DecodeScheduled,
+    Emit,
     Held,
     Preempted,
     RequestAdded,
