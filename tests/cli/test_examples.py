@@ -1,0 +1,72 @@
+"""The examples of the page on the command line, and those that end each command's help, run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Outcome, RunCommand
+from tests.cli.test_main import COMMANDS
+from tests.cli.test_simulate import AZURE
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+WITH_THE_BUILT_IN_MODEL = ("nanovllm demo", "nanovllm models fetch")
+"""What these do is tested elsewhere, and takes longer."""
+
+
+def console_examples() -> list[tuple[str, str]]:
+    """The page's commands, with the output that is shown, if some is."""
+    blocks = re.findall(r"^```console\n\$ (.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    examples = [part.partition("\n") for block in blocks for part in block.split("\n$ ")]
+    return [(line, shown) for line, _, shown in examples]
+
+
+@pytest.fixture
+def run_line(model_path: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Runs a line as a shell would, in a directory of its own, with a tiny model in the place of the built-in one."""
+    monkeypatch.chdir(tmp_path)
+    tiny = ["--model", str(model_path), "--max-model-len", "512"]
+
+    def run_words(line: str) -> Outcome:
+        program, command, *words = shlex.split(line)
+        assert program == "nanovllm"
+        if command == "generate":
+            words += [*tiny, "--device", "cpu", "--max-tokens", "8"]
+        elif "smollm2-135m" in words:
+            words += tiny
+        return run(command, *words)
+
+    return run_words
+
+
+def test_the_examples_of_the_page_run(run_line: RunCommand) -> None:
+    examples = console_examples()
+    assert {line.split()[1] for line, _ in examples} == {"generate", "workload", "simulate", "trace", "models"}
+    for line, shown in examples:
+        outcome = run_line(line)
+        assert (outcome.code, outcome.err) == (0, ""), line
+        assert not shown or outcome.out == shown
+
+
+def test_the_examples_of_the_help_run(run_line: RunCommand, workload: Path, trace: Path, tmp_path: Path) -> None:
+    for name in ("real.jsonl", "simulated.jsonl", "trace.jsonl"):
+        shutil.copy(trace, tmp_path / name)
+    shutil.copy(workload, tmp_path / "load.jsonl")
+    (tmp_path / "AzureLLMInferenceTrace_conv.csv").write_text(AZURE)
+    (tmp_path / "prompts.txt").write_text("The quick\nbrown fox\n")
+    lines = [line.strip() for command in COMMANDS.values() for line in (command.epilog or "").splitlines()]
+    lines = [line for line in lines if line.startswith("nanovllm ") and not line.startswith(WITH_THE_BUILT_IN_MODEL)]
+    assert len(lines) > 10
+    for line in lines:
+        line = line.replace("--request 3", "--request a")
+        assert run_line(line).code == 0, line
+
+
+def test_the_page_names_every_command() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for words in COMMANDS:
+        assert words[-1] in text
