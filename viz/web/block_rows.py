@@ -104,10 +104,13 @@ class BlockRows:
             self._track.put(block, frame, values)
         self._changes.clear()
 
-    def tables(self) -> dict[str, dict[str, ArrayLike]]:
+    def tables(self, num_frames: int) -> dict[str, dict[str, ArrayLike]]:
         """``block``: a track; ``holding``: from which frame to which (``NEVER``: to the end) a request held a block;
-        ``hash``: the upper and lower 32 bits of each hash."""
-        holdings = sorted(self._holdings, key=lambda holding: (holding.block, holding.start))
+        ``hash``: the upper and lower 32 bits of each hash. Of the first ``num_frames`` frames."""
+        holdings = [holding for holding in self._holdings if holding.start < num_frames]
+        holdings.sort(key=lambda holding: (holding.block, holding.start))
+        for holding in holdings:
+            holding.end = holding.end if holding.end < num_frames else NEVER
         hashes = [int(text, 16) for text in self._hashes]
         return {
             "block": self._track.columns(self.num_blocks),

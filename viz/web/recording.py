@@ -79,27 +79,32 @@ class Recording:
         self._is_frame_open = False
 
     def tables(self) -> dict[str, dict[str, ArrayLike]]:
-        """All columns, table by table."""
+        """All columns, table by table; without what came after the last frame."""
         return {
             "frame": dict(self.counters.columns),
             "sentence": dict(self.narrator.sentences.columns()),
-            **self.requests.tables(),
-            **self.blocks.tables(),
+            **self.requests.tables(self.num_frames),
+            **self.blocks.tables(self.num_frames),
         }
 
 
 def record(trace: Trace) -> dict[str, Any]:
     """A run as a page takes it: names and words as they are, all numbers packed.
 
-    A trace that contradicts itself is shown up to there, and ``problem`` says what is wrong.
+    A trace that contradicts itself is shown up to the step before, and ``problem`` says what is wrong. Raises
+    ``TraceError`` if that is the header.
     """
     recording, problem = Recording(trace.path), trace.problem
     try:
         for event in trace.events:
             recording.feed(event)
+        recording.close()
     except TraceError as error:
         problem = str(error)
-    recording.close()
+        if not recording.num_frames:
+            recording = Recording(trace.path)
+            recording.feed(trace.header)
+            recording.close()
     tables = recording.tables()
     header = trace.header
     return {
@@ -109,7 +114,7 @@ def record(trace: Trace) -> dict[str, Any]:
         "policy": header.policy,
         "model": header.model,
         "options": header.config,
-        "ids": recording.requests.ids,
+        "ids": recording.requests.ids[: recording.requests.num_rows(recording.num_frames)],
         "finish_reasons": recording.requests.finish_reasons,
         "words": recording.narrator.sentences.words(),
         "tables": pack({f"{table}.{name}": column for table in tables for name, column in tables[table].items()}),

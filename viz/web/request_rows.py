@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from nanovllm.trace.events import (
@@ -175,11 +177,20 @@ class RequestRows:
         if self.by_id[row.state.request] is row:  # an ended request's id may have come again
             del self.by_id[row.state.request]
 
-    def tables(self) -> dict[str, dict[str, ArrayLike]]:
-        """``request``: what stands still; ``motion`` and ``place``: what changes, as tracks."""
-        num_rows = len(self.ids)
+    def num_rows(self, num_frames: int) -> int:
+        """How many requests were added in the first ``num_frames`` frames."""
+        return bisect_left(self._facts["added"], num_frames)
+
+    def tables(self, num_frames: int) -> dict[str, dict[str, ArrayLike]]:
+        """``request``: what stands still; ``motion`` and ``place``: what changes, as tracks. Of rows and facts those
+        of the first ``num_frames`` frames."""
+        num_rows = self.num_rows(num_frames)
+        facts = {name: np.asarray(column[:num_rows], dtype=np.int64) for name, column in self._facts.items()}
+        facts["reason"] = np.where(facts["ended"] < num_frames, facts["reason"], NEVER)
+        for name in ("first_token", "ended"):
+            facts[name] = np.where(facts[name] < num_frames, facts[name], NEVER)
         return {
-            "request": dict(self._facts),
+            "request": dict(facts),
             "motion": self._motion.columns(num_rows),
             "place": self._place.columns(num_rows),
         }

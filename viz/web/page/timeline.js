@@ -84,11 +84,12 @@ export class Timeline {
   grab(down, lanes) {
     const { canvas } = lanes;
     const isRuler = down.offsetY < RULER_HEIGHT;
-    let [x, y, hasMoved] = [down.offsetX, down.offsetY, false];
+    const from = { x: down.offsetX, y: down.offsetY }; // after its time an event no longer knows its target
+    let [x, y, hasMoved] = [from.x, from.y, false];
     canvas.setPointerCapture(down.pointerId);
     this.tooltip.hide();
     const drag = (event) => {
-      hasMoved ||= Math.hypot(event.offsetX - down.offsetX, event.offsetY - down.offsetY) > CLICK_PX;
+      hasMoved ||= Math.hypot(event.offsetX - from.x, event.offsetY - from.y) > CLICK_PX;
       if (isRuler) this.goTo(event.offsetX, lanes);
       else if (hasMoved) {
         this.pan((x - event.offsetX) / this.session.axis.width);
@@ -98,7 +99,7 @@ export class Timeline {
     };
     const drop = () => {
       canvas.removeEventListener("pointermove", drag);
-      if (!hasMoved) this.click(down, lanes);
+      if (!hasMoved) this.click(from, lanes);
     };
     canvas.addEventListener("pointermove", drag);
     canvas.addEventListener("pointerup", drop, { once: true });
@@ -110,9 +111,9 @@ export class Timeline {
     this.session.goTo(lanes.shownFrame, lanes.runIndex);
   }
 
-  click(event, lanes) {
-    const row = lanes.rowAt(event.offsetY);
-    if (event.offsetX >= GUTTER) this.goTo(event.offsetX, lanes);
+  click({ x, y }, lanes) {
+    const row = lanes.rowAt(y);
+    if (x >= GUTTER) this.goTo(x, lanes);
     if (row !== null) this.session.select({ run: lanes.runIndex, kind: "request", row });
   }
 
