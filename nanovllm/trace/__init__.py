@@ -1,1 +1,8 @@
-"""What happened: the events of a run, and everything that reads them."""
+"""What happened: the events of a run, and everything that reads them. Start with ``events``.
+
+write and read     ``recorder`` (a list), ``jsonl`` (files)
+state              ``replay`` (events back into state), ``timeline`` (any moment, both ways)
+judge              ``check`` (the laws of ``laws``), ``diff`` (where two runs part)
+measure            ``metrics``
+for people         ``text`` (a listing), ``perfetto`` (a picture over time)
+"""

@@ -64,7 +64,9 @@ _CLAUSES: dict[type, Callable[[Any], str]] = {
     PrefixHit: lambda e: f"found {e.tokens} tokens of request {e.request} in the cache ({blocks_named(e.blocks)})",
     BlocksAllocated: lambda e: f"gave request {e.request} {blocks_named(e.blocks)}",
     BlockEvicted: lambda e: f"evicted block {e.block}",
-    ChunkScheduled: lambda e: f"scheduled tokens {chunk_range(e)} of request {e.request}",
+    ChunkScheduled: lambda e: (
+        f"scheduled tokens {e.start}..{e.start + e.tokens} of request {e.request}'s {e.start + e.tokens + e.remaining}"
+    ),
     DecodeScheduled: lambda e: f"scheduled a decode of {counted(len(e.requests), 'request')}",
     Preempted: lambda e: f"preempted request {e.request} for {e.for_request}",
     Held: lambda e: f"held request {e.request} ({e.reason})",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from nanovllm.trace.events import (
     AnyEvent,
     BlockEvicted,
@@ -22,6 +24,7 @@ from nanovllm.trace.events import (
     TraceStarted,
 )
 from nanovllm.trace.text import to_text
+from nanovllm.trace.words import describe
 from tests.trace.runs import preempting_run
 
 EVENTS: list[AnyEvent] = [
@@ -70,6 +73,17 @@ step 4 (the trace ends here) | A: new block 9 | decode A B C D E F G H I J K L a
 
 def test_each_event_is_told() -> None:
     assert list(to_text(EVENTS)) == LISTING.splitlines()
+
+
+def test_each_event_has_a_clause() -> None:
+    assert {type(event) for event in EVENTS} == set(get_args(AnyEvent))
+    clauses = [describe(event) for event in EVENTS]
+    assert clauses[:2] == [
+        "started on backend cpu with policy prefill_first",
+        "took in request B (64 prompt tokens, at most 8 to generate)",
+    ]
+    assert "found 32 tokens of request B in the cache (blocks 5 6)" in clauses
+    assert "scheduled tokens 32..52 of request B's 64" in clauses
 
 
 def test_times_are_told_if_wanted() -> None:
