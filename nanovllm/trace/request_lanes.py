@@ -108,8 +108,9 @@ class LifeFollower:
 
     def _add(self, event: RequestAdded) -> None:
         self._time = event.time
-        life = Life(event.request, event.arrival, event.prompt_tokens, event.max_tokens)
-        life.phases.append(Phase("waiting", event.arrival, event.arrival, {}))
+        arrival = min(event.arrival, event.time)  # also where a trace breaks the law of arrival
+        life = Life(event.request, arrival, event.prompt_tokens, event.max_tokens)
+        life.phases.append(Phase("waiting", arrival, arrival, {}))
         self._lives.append(life)
         self._living[event.request] = life
 
