@@ -142,3 +142,19 @@ CACHING_COSTS_TOKENS = Scenario(
 def test_caching_may_cost_tokens_under_pressure(caching: bool, num_tokens: int, num_preemptions: int) -> None:
     result = CACHING_COSTS_TOKENS.run(enable_prefix_caching=caching)
     assert (result.num_computed_tokens, len(result.preemptions)) == (num_tokens, num_preemptions)
+
+
+CACHING_COSTS_A_STEP = Scenario(
+    0,
+    "A hit lets a request in early, into a prefill step of its own",
+    "",
+    ((shared_tokens(6), 2, 0), (shared_tokens(6) + own_tokens(1, 3), 1, 1), (3, 1, 2), (5, 1, 3)),
+    block_size=2,
+    num_blocks=7,
+)
+
+
+@pytest.mark.parametrize(("caching", "num_steps"), [(True, 5), (False, 4)])
+def test_caching_may_cost_a_step_without_preemption(caching: bool, num_steps: int) -> None:
+    result = CACHING_COSTS_A_STEP.run(enable_prefix_caching=caching)
+    assert (len(result.steps), result.preemptions) == (num_steps, [])
