@@ -24,7 +24,7 @@ class Config:
     max_num_seqs: int = 512
     """The most sequences that may be resident in ``running`` at once."""
     max_num_batched_tokens: int = 16384
-    """Token budget of a step: the most tokens one forward pass computes."""
+    """Token budget: the most prompt tokens that one step computes. (Decoding takes one token a running sequence.)"""
     max_model_len: int = 4096
     """The most tokens of one sequence, prompt and generated tokens together."""
     kvcache_block_size: int = 256
