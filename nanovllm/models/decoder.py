@@ -7,13 +7,12 @@ Modules are named as in Hugging Face checkpoints, below the prefix ``model.`` th
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nanovllm.attention.interface import StepAttention
 from nanovllm.layers.activation import silu_and_mul
 from nanovllm.layers.embedding import Embedding
-from nanovllm.layers.linear import Linear, PackedLinear
+from nanovllm.layers.linear import Linear, PackedLinear, linear
 from nanovllm.layers.norm import RMSNorm
 from nanovllm.layers.rotary import RotaryEmbedding, Rotation, rotate
 from nanovllm.model_spec import ModelSpec
@@ -100,4 +99,4 @@ class Decoder(nn.Module):
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """``[n, hidden_size]`` -> ``[n, vocab_size]``."""
         head = self.embed_tokens if self.lm_head is None else self.lm_head
-        return F.linear(hidden, head.weight)
+        return linear(hidden, head.weight)

@@ -84,6 +84,22 @@ def test_filters_keep_what_a_plain_reference_keeps(rows: list[tuple[list[float],
         assert set(kept) == kept_by_reference(padded[index].tolist(), params)
 
 
+@pytest.mark.parametrize("temperature", [0.05, 1.0, 4.0])
+def test_top_p_over_a_large_vocabulary(temperature: float) -> None:
+    """Whether few tokens or thousands reach the sum, alone and beside another."""
+    logits = random_logits(1, 5000)
+    params = SamplingParams(temperature=temperature, top_p=0.9)
+    sequences = [Sequence([0], params, 0), sequence(temperature=0.01, top_p=0.9)]
+    expected = kept_by_reference(logits[0].tolist(), params)
+    for rows in (1, 2):
+        inputs = build_sampling_inputs(sequences[:rows], 0, 5000, CPU)
+        scaled = (logits - logits.max()).expand(rows, -1) / inputs.temperature[:, None]
+        threshold = filter_threshold(scaled, inputs)
+        assert threshold is not None
+        kept = (scaled[0] >= threshold[0]).nonzero().flatten().tolist()
+        assert len(expected.symmetric_difference(kept)) <= 1  # the last one may be a matter of rounding
+
+
 def test_a_draw_never_leaves_what_is_kept() -> None:
     logits = random_logits(1, 50)
     allowed = set(logits[0].topk(4).indices.tolist())
