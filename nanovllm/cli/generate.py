@@ -82,11 +82,14 @@ def load_llm(config: Config, trace: Path | None) -> LLM:
 
 def _to_requests(workload: list[WorkloadRequest], llm: LLM, encode: Callable[[str], list[int]]) -> list[Request]:
     """As the simulator makes them: requests that tell only a length get the same token ids there and here."""
-    from nanovllm.model_spec import ModelSpec
-    from nanovllm.runner.model_directory import resolve_model
     from sim.token_ids import DEFAULT_VOCAB_SIZE
     from sim.workload import Prompts, to_requests
 
-    spec = ModelSpec.from_directory(resolve_model(llm.config.model))
-    prompts = Prompts(seed=llm.config.seed, vocab_size=min(spec.vocab_size, DEFAULT_VOCAB_SIZE), tokenize=encode)
+    vocab_size = DEFAULT_VOCAB_SIZE
+    if any(request.prompt_len is not None for request in workload):
+        from nanovllm.model_spec import ModelSpec
+        from nanovllm.runner.model_directory import resolve_model
+
+        vocab_size = min(vocab_size, ModelSpec.from_directory(resolve_model(llm.config.model)).vocab_size)
+    prompts = Prompts(seed=llm.config.seed, vocab_size=vocab_size, tokenize=encode)
     return list(to_requests(workload, prompts))

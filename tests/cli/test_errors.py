@@ -68,7 +68,6 @@ def test_each_mistake_of_a_workload_names_its_line(
         ("trace", "diff", "TRACE", "MISSING"),
         ("generate", "--file", "MISSING"),
         ("generate", "--file", "MISSING.jsonl"),
-        ("generate", "hello", "--model", "./MISSING"),
     ],
     ids=" ".join,
 )
@@ -172,10 +171,6 @@ def test_a_command_that_is_not_complete(words: tuple[str, ...], run: RunCommand)
         assert_refused(run(*words), "--help")
     else:
         assert run(*words).code == 0
-
-
-def test_a_model_that_is_not_built_in(run: RunCommand) -> None:
-    assert_refused(run("models", "fetch", "smollm3"), "smollm3", "smollm2-135m")
 
 
 # ---- requests that can never run -----------------------------------------------------------------------------

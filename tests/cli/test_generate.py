@@ -179,3 +179,19 @@ def test_a_model_directory_that_lacks_a_file_is_one_line(
     assert outcome.err.startswith("error: ")
     assert str(tmp_path) in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("generate", "fox", "--model", "./MISSING"), "./MISSING"),
+        (("generate", "fox", "--model", "smollm3"), "smollm2-135m"),
+        (("models", "fetch", "smollm3"), "smollm2-135m"),
+    ],
+)
+def test_a_model_that_is_not_there_is_one_line(words: tuple[str, ...], part: str, run: RunCommand) -> None:
+    outcome = run(*words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"error: model {words[-1]!r}")
+    assert part in outcome.err
+    assert outcome.err.count("\n") == 1
