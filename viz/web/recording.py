@@ -23,11 +23,13 @@ from nanovllm.trace.events import (
 )
 from nanovllm.trace.jsonl import Trace
 from nanovllm.trace.replay import Replay
+from viz.narration import Narrator
+from viz.sentences import Sentence
 from viz.web.block_rows import BlockRows
 from viz.web.columns import pack
 from viz.web.counters import Counters
-from viz.web.narration import Narrator
 from viz.web.request_rows import RequestRows
+from viz.web.sentences import Sentences
 
 WHOLE, CUT, AFTERWARDS = range(3)
 """What a frame is: a step, a step that the trace does not finish, or what came after the last step."""
@@ -42,7 +44,8 @@ class Recording:
         """``source``: where the events come from, as errors shall name it."""
         self.replay = Replay(source)
         self.requests = RequestRows()
-        self.narrator = Narrator(self.replay, self.requests)
+        self.sentences = Sentences(lambda request: self.requests.by_id[request].index)
+        self.narrator = Narrator(self.replay, self._hear)
         self.blocks = BlockRows(0)
         self.counters = Counters()
         self.num_frames = 0
@@ -57,7 +60,7 @@ class Recording:
             return
         self._is_frame_open = True
         self.requests.observe(event, replay, frame)
-        self.narrator.tell(event, frame)
+        self.narrator.tell(event)
         if isinstance(event, (PrefixHit, BlocksAllocated, BlocksFreed, BlocksHashed)):
             self.blocks.observe(event, replay, self.requests.by_id[event.request].index, frame)
         elif isinstance(event, BlockEvicted):
@@ -65,6 +68,9 @@ class Recording:
         self.counters.observe(event, self.requests)
         if isinstance(event, StepFinished):
             self._end_frame(WHOLE)
+
+    def _hear(self, sentence: Sentence) -> None:
+        self.sentences.add(self.num_frames, sentence)
 
     def close(self) -> None:
         """End the last frame: what follows the last finished step. A page has at least one frame."""
@@ -82,7 +88,7 @@ class Recording:
         """All columns, table by table; without what came after the last frame."""
         return {
             "frame": dict(self.counters.columns),
-            "sentence": dict(self.narrator.sentences.columns()),
+            "sentence": dict(self.sentences.columns()),
             **self.requests.tables(self.num_frames),
             **self.blocks.tables(self.num_frames),
         }
@@ -116,6 +122,6 @@ def record(trace: Trace) -> dict[str, Any]:
         "options": header.config,
         "ids": recording.requests.ids[: recording.requests.num_rows(recording.num_frames)],
         "finish_reasons": recording.requests.finish_reasons,
-        "words": recording.narrator.sentences.words(),
+        "words": recording.sentences.words(),
         "tables": pack({f"{table}.{name}": column for table in tables for name, column in tables[table].items()}),
     }

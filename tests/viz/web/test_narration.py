@@ -9,8 +9,9 @@ from nanovllm.trace.events import AnyEvent
 from tests.trace.runs import preempting_run
 from tests.viz.web.states import Tables
 from tests.viz.web.traces import as_trace, request, run, tight_config, tight_run
+from viz.sentences import SHOWN_RUNS, ordinal
 from viz.web.recording import record
-from viz.web.sentences import SHOWN_RUNS, ordinal, some_blocks
+from viz.web.sentences import some_blocks
 
 
 def tell(events: list[AnyEvent]) -> list[list[str]]:
