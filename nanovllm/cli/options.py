@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -100,9 +100,9 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _option_type(annotation: Any) -> tuple[Any, bool]:
-    """The type of a field as typer takes it, and whether the option may be given several times, as for a tuple."""
+    """The type of a field as typer takes it, and whether the option may be given several times: if several will do."""
     for candidate in (annotation, *get_args(annotation)):
-        if get_origin(candidate) is tuple:
+        if get_origin(candidate) in (tuple, Sequence):
             return list[get_args(candidate)[0]] | None, True  # type: ignore[misc]
     chosen = [candidate for candidate in get_args(annotation) if candidate is not NoneType]
     assert len(chosen) <= 1, f"no option can stand for a field of type {annotation}"

@@ -1,5 +1,6 @@
 """Options made from a dataclass: each field is one, with its name, type, default and docstring."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated
 
@@ -29,6 +30,7 @@ class Sample:
     seed: int | None = None
     ids: int | tuple[int, ...] = -1
     words: tuple[str, ...] = ("a", "b")
+    stops: str | Sequence[str] = ()
 
 
 def run(*arguments: str) -> Sample:
@@ -59,6 +61,7 @@ def test_without_options_the_defaults_hold() -> None:
         (["--dice-seed", "0"], {"seed": 0}),
         (["--ids", "5", "--ids", "6"], {"ids": (5, 6)}),
         (["--words", "c"], {"words": ("c",)}),
+        (["--stops", "x", "--stops", "y"], {"stops": ("x", "y")}),
         (["--share", "1"], {"share": 1.0}),
     ],
 )
