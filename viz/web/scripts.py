@@ -12,7 +12,7 @@ from importlib.resources import files
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(?P<name>[\w.]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) )", re.MULTILINE)
-_STYLES = ("base.css", "panels.css", "controls.css")
+_STYLES = ("base.css", "panels.css", "blocks.css", "controls.css")
 
 
 def source(name: str) -> str:

@@ -12,10 +12,12 @@ from nanovllm.trace.timeline import Timeline
 from tests.viz.web.conftest import OpenPage
 from tests.viz.web.states import State, Tables, replayed
 from tests.viz.web.traces import as_trace, request, run, tight_config, tight_run
+from viz.web import page_data
 from viz.web.recording import record
+from viz.web.scripts import bundle
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 
 def snapshot(page: Page, run_index: int = 0) -> State:
@@ -329,11 +331,31 @@ def test_a_trace_of_nothing_is_a_page_too(open_page: OpenPage) -> None:
     assert snapshot(page)["requests"] == []
 
 
-def test_it_can_be_mounted_anywhere_and_taken_away(open_page: OpenPage) -> None:
+def test_it_can_be_taken_away(open_page: OpenPage) -> None:
     page = open_page(as_trace(tight_run()))
     page.evaluate("window.replay.destroy()")
     assert page.evaluate("document.querySelector('#replay').shadowRoot.childElementCount") == 0
     press(page, ".", "w")
+
+
+def test_it_can_be_mounted_into_any_element_twice(browser: Browser) -> None:
+    page = browser.new_page()
+    page.set_content("<style>button { display: none }</style><div id='a'></div><div id='b'></div>")
+    page.add_script_tag(content=f"{bundle('app.js')}\nwindow.mountReplay = mount;", type="module")
+    data = [page_data(as_trace(tight_run())), page_data(as_trace(tight_run(watermark_blocks=3)))]
+    page.evaluate(
+        """async (data) => {
+          window.apps = [];
+          for (const [i, id] of ["a", "b"].entries()) {
+            window.apps.push(await window.mountReplay(document.getElementById(id), data[i]));
+          }
+        }""",
+        data,
+    )
+    page.locator("#a").get_by_role("button", name="Next step (.)").click()
+    press(page, ".", ".")
+    assert page.evaluate("window.apps.map((app) => app.snapshot().step)") == [3, 0]
+    page.close()
 
 
 def test_a_narrow_window_shows_all_panels(open_page: OpenPage) -> None:

@@ -73,18 +73,22 @@ class App {
       return el("div", { class: "run-panels" }, told, queues.element, blocks.element);
     });
     const isPair = session.runs.length > 1;
-    const main = el("main", { class: isPair ? "app pair" : "app" }, ...[
-      this.header(),
-      ...this.banners(),
-      this.transport.element,
-      this.transport.jumpBar,
-      this.timeline.element,
-      el("div", { class: "panels" }, ...columns, this.inspector.element),
-      this.legend.element,
-      this.tooltip.element,
-      this.help.element,
-      this.announcer.element,
-    ]);
+    const main = el(
+      "main",
+      { class: isPair ? "app pair" : "app" },
+      ...[
+        this.header(),
+        ...this.banners(),
+        this.transport.element,
+        this.transport.jumpBar,
+        this.timeline.element,
+        el("div", { class: "panels" }, ...columns, this.inspector.element),
+        this.legend.element,
+        this.tooltip.element,
+        this.help.element,
+        this.announcer.element,
+      ],
+    );
     const shadow = this.root.shadowRoot ?? this.root.attachShadow({ mode: "open" });
     const sheet = new CSSStyleSheet();
     sheet.replaceSync(styles);
@@ -95,18 +99,34 @@ class App {
   header() {
     const names = this.session.runs.map((run, index) => {
       const letter = this.session.runs.length > 1 ? el("b", { class: "letter" }, "AB"[index]) : null;
-      return el("span", { class: "run-name" }, letter, el("h1", {}, run.name), el("span", { class: "muted" }, optionsInWords(run)));
+      return el(
+        "span",
+        { class: "run-name" },
+        letter,
+        el("h1", {}, run.name),
+        el("span", { class: "muted" }, optionsInWords(run)),
+      );
     });
     const theme = button("Light or dark (L)", "theme", () => this.toggleTheme());
     const help = button("Keys (?)", "?", () => this.help.toggle());
-    return el("header", { class: "masthead" }, ...names, el("span", { class: "spacer" }), this.search.element, theme, help);
+    return el(
+      "header",
+      { class: "masthead" },
+      ...names,
+      el("span", { class: "spacer" }),
+      this.search.element,
+      theme,
+      help,
+    );
   }
 
   banners() {
     const { runs, difference } = this.session;
-    const incomplete = runs.filter((run) => run.problem).map((run) => {
-      return el("div", { class: "banner", role: "alert" }, el("b", {}, "incomplete: "), run.problem);
-    });
+    const incomplete = runs
+      .filter((run) => run.problem)
+      .map((run) => {
+        return el("div", { class: "banner", role: "alert" }, el("b", {}, "incomplete: "), run.problem);
+      });
     const facts = difference?.facts.map((fact) => el("div", {}, fact)) ?? [];
     return facts.length ? [...incomplete, el("div", { class: "banner differs" }, ...facts)] : incomplete;
   }

@@ -1,6 +1,6 @@
 // The KV pool: a cell for each block.
 
-import { Surface, el, setText } from "./dom.js";
+import { Surface, el, renew, setText } from "./dom.js";
 import { count, number, ordinal } from "./format.js";
 import { BlockCells } from "./cells.js";
 import { link } from "./words.js";
@@ -21,7 +21,12 @@ export class Blocks {
     this.title = el("h2");
     this.tally = el("div", { class: "tally" });
     this.free = el("div", { class: "free-list muted" });
-    this.canvas = el("canvas", { class: "blocks", tabindex: "0", role: "application", "aria-roledescription": "block grid" });
+    this.canvas = el("canvas", {
+      class: "blocks",
+      tabindex: "0",
+      role: "application",
+      "aria-roledescription": "block grid",
+    });
     this.cells = new BlockCells(session, looks, runIndex);
     this.surface = new Surface(this.canvas, (context, width, height) => this.cells.draw(context, width, height, this));
     const frame = el("div", { class: "blocks-frame" }, this.canvas);
@@ -42,7 +47,10 @@ export class Blocks {
     this.renderTally();
     this.renderFree();
     this.surface.render();
-    this.canvas.setAttribute("aria-label", `${count(run.numBlocks, "block")}. Arrow keys move, Enter shows the holders.`);
+    this.canvas.setAttribute(
+      "aria-label",
+      `${count(run.numBlocks, "block")}. Arrow keys move, Enter shows the holders.`,
+    );
   }
 
   /** The legend, with how many there are of each. */
@@ -54,14 +62,23 @@ export class Blocks {
       const attributes = { class: tally[name] ? "entry" : "entry none", title: this.looks.label(name) };
       return el("span", attributes, swatch, `${name.replace("_", " ")} `, size);
     };
-    this.tally.replaceChildren(...STATES.map(entry), el("span", { class: "muted" }, "this step:"), ...MARKS_OF_STEP.map(entry));
+    const marks = el(
+      "span",
+      { class: "tally" },
+      el("span", { class: "muted" }, "this step:"),
+      ...MARKS_OF_STEP.map(entry),
+    );
+    this.tally.replaceChildren(...STATES.map(entry), marks);
   }
 
   renderFree() {
     const free = this.run.freeBlocks(this.frame);
-    const next = free.slice(0, LISTED_FREE).flatMap((block, i) => [i ? ", " : "", link(this.session, this.runIndex, "block", block)]);
-    if (free.length > LISTED_FREE) next.push(" …");
-    this.free.replaceChildren(`${count(free.length, "free block")}`, ...(free.length ? [", handed out next: ", ...next] : []));
+    const listed = free.slice(0, LISTED_FREE);
+    renew(this.free, `${free.length} ${listed}`, () => {
+      const links = listed.flatMap((block, i) => [i ? ", " : "", link(this.session, this.runIndex, "block", block)]);
+      const next = free.length ? [", handed out next: ", ...links, free.length > LISTED_FREE ? " …" : ""] : [];
+      return [count(free.length, "free block"), ...next];
+    });
   }
 
   // ---- pointer and keys --------------------------------------------------------------------------------------------
@@ -120,8 +137,12 @@ export class Blocks {
 /** What there is to say of a block, line by line. */
 export function describeBlock(run, block, frame) {
   const { state, change, references, hash, owners, tokens, since, freeRank } = run.block(block, frame);
-  const names = owners.slice(0, 4).map((row) => run.labels[row]).join(", ");
-  const age = since < 0 ? "since the start" : `since step ${run.frames.step[since]} (${count(frame - since, "step")} ago)`;
+  const names = owners
+    .slice(0, 4)
+    .map((row) => run.labels[row])
+    .join(", ");
+  const age =
+    since < 0 ? "since the start" : `since step ${run.frames.step[since]} (${count(frame - since, "step")} ago)`;
   const lines = [`Block ${block}: ${state.replace("_", " ")}`, change ? `${change} in this step` : age];
   if (owners.length) lines.push(`held by ${names}${owners.length > 4 ? ` and ${owners.length - 4} more` : ""}`);
   lines.push(`${count(references, "reference")}, ${number(tokens)} of ${count(run.blockSize, "token")}`);

@@ -87,7 +87,15 @@ export class BlockCells {
     context.strokeStyle = this.looks.inkOn(look);
     context.lineWidth = Math.max(1, half / 3);
     context.beginPath();
-    for (const [dx, dy] of look === "allocated" ? [[half, 0], [0, half]] : [[half, half], [half, -half]]) {
+    for (const [dx, dy] of look === "allocated"
+      ? [
+          [half, 0],
+          [0, half],
+        ]
+      : [
+          [half, half],
+          [half, -half],
+        ]) {
       context.moveTo(x - dx * 0.8, y - dy * 0.8);
       context.lineTo(x + dx * 0.8, y + dy * 0.8);
     }
@@ -106,7 +114,7 @@ export class BlockCells {
     context.beginPath();
     context.rect(x + 1, y, inner - 2, inner);
     context.clip();
-    context.fillStyle = owners.length ? this.looks.inkOn(look) : this.looks.colour("muted");
+    context.fillStyle = owners.length ? this.looks.inkOn(look) : this.looks.colour("ink");
     context.textBaseline = "middle";
     if (name) {
       context.font = `${size >= NAMES_FROM ? 11 : 9}px system-ui, sans-serif`;
@@ -118,7 +126,8 @@ export class BlockCells {
       context.textAlign = "left";
       context.font = "9px system-ui, sans-serif";
       context.fillText(String(block), x + 3, y + 8);
-      if (owners.length) this.fill(context, run.block(block, frame).tokens / run.blockSize, x + 4, y + inner - 8, inner - 8);
+      if (owners.length)
+        this.fill(context, run.block(block, frame).tokens / run.blockSize, x + 4, y + inner - 8, inner - 8);
     }
     context.restore();
   }

@@ -20,7 +20,11 @@ export class Counters {
     ];
     this.cells = Object.fromEntries(names.map(([name, label]) => [name, this.cell(label)]));
     const cells = Object.values(this.cells).map((cell) => cell.element);
-    this.element = el("section", { class: "panel counters-panel", "aria-label": "Counters" }, el("dl", { class: "counters" }, ...cells));
+    this.element = el(
+      "section",
+      { class: "panel counters-panel", "aria-label": "Counters" },
+      el("dl", { class: "counters" }, ...cells),
+    );
   }
 
   cell(label) {
@@ -28,7 +32,13 @@ export class Counters {
     const detail = el("span", { class: "muted" });
     const fill = el("span", { class: "meter-fill" });
     const meter = el("span", { class: "meter", hidden: true, "aria-hidden": "true" }, fill);
-    return { element: el("div", {}, el("dt", {}, label), el("dd", {}, value, " ", detail, meter)), value, detail, fill, meter };
+    return {
+      element: el("div", {}, el("dt", {}, label), el("dd", {}, value, " ", detail, meter)),
+      value,
+      detail,
+      fill,
+      meter,
+    };
   }
 
   set(name, value, detail = "", share = null) {
@@ -49,7 +59,11 @@ export class Counters {
     else this.set("tokens", number(tokens));
     this.set("blocks", number(at("in_use")), `of ${number(run.numBlocks)}`, at("in_use") / run.numBlocks);
     const looked = at("looked_up_tokens");
-    this.set("hits", percent(at("hit_tokens"), looked), looked ? `${number(at("hit_tokens"))} of ${number(looked)}` : "");
+    this.set(
+      "hits",
+      percent(at("hit_tokens"), looked),
+      looked ? `${number(at("hit_tokens"))} of ${number(looked)}` : "",
+    );
     this.set("preemptions", number(at("preemptions")));
     this.set("evictions", number(at("evictions")));
     this.set("generated", number(at("generated_tokens")));

@@ -1,6 +1,6 @@
 // Making elements. Text only ever becomes text nodes and attribute values, never markup.
 
-/** An element. `attributes`: `class`, `on` (listeners by event), properties that are functions or booleans, others. */
+/** An element. Of its attributes, `on` holds listeners by event; true sets one, false and null leave it out. */
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -41,12 +41,23 @@ export function icon(name) {
 /** A button with an icon (or text), named `label` for those who do not see it. */
 export function button(label, content, onClick, attributes = {}) {
   const face = ICONS[content] ? icon(content) : content;
-  return el("button", { type: "button", title: label, "aria-label": label, on: { click: onClick }, ...attributes }, face);
+  return el(
+    "button",
+    { type: "button", title: label, "aria-label": label, on: { click: onClick }, ...attributes },
+    face,
+  );
 }
 
 /** Set an element's text, touching the document only if it changes. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
+}
+
+/** Make an element's children anew, but only for another `key`: what stays also keeps the focus. */
+export function renew(element, key, makeChildren) {
+  if (element.renewedFor === key) return;
+  element.renewedFor = key;
+  element.replaceChildren(...makeChildren());
 }
 
 /** A canvas that keeps to its parent's size: calls `draw(context, width, height)` in CSS pixels. */

@@ -1,6 +1,6 @@
 // Details of the selected request or block, with all that happened to it.
 
-import { button, el } from "./dom.js";
+import { button, el, renew } from "./dom.js";
 import { describeBlock } from "./blocks.js";
 import { count, duration, number } from "./format.js";
 import { link } from "./words.js";
@@ -17,22 +17,27 @@ export class Inspector {
     const close = button("Close (Esc)", "close", () => session.select(null));
     const heading = el("header", {}, this.title, close);
     this.element = el("aside", { class: "inspector", hidden: true, "aria-label": "Details" }, heading, this.body);
-    this.shown = "";
+    this.subject = "";
   }
 
   render() {
     const { selection, frames } = this.session;
     this.element.hidden = !selection;
-    if (!selection) return void (this.shown = "");
-    const shown = `${selection.run} ${selection.kind} ${selection.row} ${frames[selection.run]}`;
-    if (shown === this.shown) return;
-    const wasSame = this.shown.split(" ").slice(0, 3).join(" ") === shown.split(" ").slice(0, 3).join(" ");
-    this.shown = shown;
-    const top = wasSame ? this.body.scrollTop : 0;
+    if (!selection) return;
+    const subject = `${selection.run} ${selection.kind} ${selection.row}`;
+    const top = subject === this.subject ? this.body.scrollTop : 0;
+    const focused = subject === this.subject ? this.buttons.indexOf(this.body.getRootNode().activeElement) : -1;
+    this.subject = subject;
     const run = this.session.runs[selection.run];
-    const parts = selection.kind === "request" ? this.request(run, selection) : this.block(run, selection);
-    this.body.replaceChildren(...parts);
+    renew(this.body, `${subject} ${frames[selection.run]}`, () => {
+      return selection.kind === "request" ? this.request(run, selection) : this.block(run, selection);
+    });
     this.body.scrollTop = top;
+    this.buttons[focused]?.focus({ preventScroll: true });
+  }
+
+  get buttons() {
+    return Array.from(this.body.querySelectorAll("button"));
   }
 
   heading(text, run) {
@@ -64,7 +69,9 @@ export class Inspector {
   }
 
   requestNow(run, index, state, frame) {
-    const blocks = run.blockTable(state.row, frame).flatMap((block) => [link(this.session, index, "block", block), " "]);
+    const blocks = run
+      .blockTable(state.row, frame)
+      .flatMap((block) => [link(this.session, index, "block", block), " "]);
     const rows = [
       ["State", state.reason ? `ended: ${state.reason}` : `${state.queue} (${state.activity})`],
       ["Tokens", `${number(state.tokens)}, of them ${number(state.tokens - state.prompt)} generated`],
@@ -100,7 +107,8 @@ export class Inspector {
       item.prepend(this.stepLink(run, index, frame));
       return item;
     });
-    if (told.length > MOST_ITEMS) items.push(el("li", { class: "muted" }, `and ${number(told.length - MOST_ITEMS)} more`));
+    if (told.length > MOST_ITEMS)
+      items.push(el("li", { class: "muted" }, `and ${number(told.length - MOST_ITEMS)} more`));
     return el("ul", { class: "words history" }, ...items);
   }
 
@@ -119,7 +127,8 @@ export class Inspector {
     const [title, ...lines] = describeBlock(run, block, frame);
     const holdings = run.holdingsIn(block, null);
     const items = holdings.slice(0, MOST_ITEMS).map((holding) => this.holding(run, index, holding, frame));
-    if (holdings.length > MOST_ITEMS) items.push(el("li", { class: "muted" }, `and ${number(holdings.length - MOST_ITEMS)} more`));
+    if (holdings.length > MOST_ITEMS)
+      items.push(el("li", { class: "muted" }, `and ${number(holdings.length - MOST_ITEMS)} more`));
     return [
       el("ul", { class: "plain" }, ...[title.split(": ")[1], ...lines].map((line) => el("li", {}, line))),
       el("h3", {}, `Every holder: ${number(holdings.length)}`),

@@ -76,15 +76,24 @@ export class Help {
     const heading = el("header", {}, el("h2", {}, "Keys"), close);
     const wheel =
       "The wheel zooms over the overview and the ruler and scrolls the lanes (Ctrl: zooms them); sideways, or with " +
-      "Shift, it moves the view. Drag the lanes to move them, the ruler or the overview to move the step. In the lanes " +
-      "the arrow keys choose a request, in the block grid a block.";
-    this.element = el("dialog", { class: "help", "aria-label": "Keys" }, heading, this.list, el("p", { class: "muted" }, wheel));
+      "Shift, it moves the view. Drag the lanes to move them, the ruler or the overview to move the step. In the " +
+      "lanes the arrow keys choose a request, in the block grid a block.";
+    this.element = el(
+      "dialog",
+      { class: "help", "aria-label": "Keys" },
+      heading,
+      this.list,
+      el("p", { class: "muted" }, wheel),
+    );
   }
 
   /** The list of an app's commands. */
   fill(commandList) {
     const entries = commandList.map(([keys, text]) => {
-      const caps = keys.flatMap((key, i) => [i ? " " : "", el("kbd", {}, SHOWN[key] ?? (key.length === 1 ? key.toUpperCase() : key))]);
+      const caps = keys.flatMap((key, i) => [
+        i ? " " : "",
+        el("kbd", {}, SHOWN[key] ?? (key.length === 1 ? key.toUpperCase() : key)),
+      ]);
       return el("div", {}, el("dt", {}, ...caps), el("dd", {}, text));
     });
     this.list.replaceChildren(...entries);

@@ -29,7 +29,10 @@ export class Lanes {
   render() {
     this.surface.render();
     const chosen = this.session.selection;
-    const name = chosen && chosen.kind === "request" && chosen.run === this.runIndex ? `, ${this.run.labels[chosen.row]} selected` : "";
+    const name =
+      chosen && chosen.kind === "request" && chosen.run === this.runIndex
+        ? `, ${this.run.labels[chosen.row]} selected`
+        : "";
     this.canvas.setAttribute("aria-label", `${count(this.rows.length, "request lane")}${name}. Arrow keys choose one.`);
   }
 

@@ -1,11 +1,12 @@
 // The two queues as they stand after the step. The tail of `running` meets the head of `waiting`: a request whose
 // prompt is done moves up over that line, a preempted one moves down.
 
-import { el, setText } from "./dom.js";
+import { el, renew, setText } from "./dom.js";
 import { number } from "./format.js";
 import { link } from "./words.js";
 
 const ROW_HEIGHT = 30;
+const MOST_ENDED = 12;
 
 export class Queues {
   constructor(session, looks, runIndex) {
@@ -18,7 +19,13 @@ export class Queues {
     this.space = el("div", { class: "queue-space", role: "list", "aria-label": "Running and waiting requests" });
     this.list = el("div", { class: "queue-scroll", tabindex: "0", role: "group", "aria-label": "Queues" }, this.space);
     this.list.addEventListener("scroll", () => session.changed());
-    this.element = el("section", { class: "panel queues-panel", "aria-label": "Queues" }, this.title, this.list, this.ended);
+    this.element = el(
+      "section",
+      { class: "panel queues-panel", "aria-label": "Queues" },
+      this.title,
+      this.list,
+      this.ended,
+    );
     this.observer = new ResizeObserver(() => session.changed());
     this.observer.observe(this.list);
   }
@@ -59,8 +66,8 @@ export class Queues {
 
   renderTitle(numRunning, numWaiting) {
     const slots = this.run.options.max_num_seqs;
-    const text = `Running ${number(numRunning)}${slots ? ` of ${number(slots)} slots` : ""} · waiting ${number(numWaiting)}`;
-    setText(this.title, text);
+    const running = slots ? `${number(numRunning)} of ${number(slots)} slots` : number(numRunning);
+    setText(this.title, `Running ${running} · waiting ${number(numWaiting)}`);
   }
 
   /** Tokens that a full bar stands for: a power of two, so that bars seldom change their scale. */
@@ -84,10 +91,16 @@ export class Queues {
 
   row(request, scale) {
     const { row, activity, tokens, cached, scheduled, preemptions } = request;
-    const glyph = el("span", { class: "glyph", title: this.looks.label(activity), "aria-hidden": "true" }, this.looks.glyph(activity));
+    const glyph = el(
+      "span",
+      { class: "glyph", title: this.looks.label(activity), "aria-hidden": "true" },
+      this.looks.glyph(activity),
+    );
     glyph.style.color = `var(--${activity})`;
     const name = link(this.session, this.runIndex, "request", row);
-    const badge = preemptions ? el("span", { class: "badge", title: `preempted ${preemptions} times` }, `▼${preemptions}`) : null;
+    const badge = preemptions
+      ? el("span", { class: "badge", title: `preempted ${preemptions} times` }, `▼${preemptions}`)
+      : null;
     const now = scheduled ? el("span", { class: "now" }, `+${number(scheduled)}`) : null;
     const numbers = el("span", { class: "numbers" }, now, ` ${number(cached)} / ${number(tokens)}`);
     const spoken = el("span", { class: "visually-hidden" }, describeBar(request));
@@ -95,17 +108,26 @@ export class Queues {
     if (this.session.isSelected(this.runIndex, "request", row)) classes.push("selected");
     if (!this.session.matches(this.run, row)) classes.push("dimmed");
     const attributes = { class: classes.join(" "), role: "listitem", "data-row": row };
-    return el("div", attributes, glyph, el("span", { class: "name" }, name, badge), bar(request, scale), numbers, spoken);
+    return el(
+      "div",
+      attributes,
+      glyph,
+      el("span", { class: "name" }, name, badge),
+      bar(request, scale),
+      numbers,
+      spoken,
+    );
   }
 
   renderEnded(rows, frame) {
-    const most = 12;
-    const shown = rows.slice(0, most).map((row) => {
-      const { reason } = this.run.request(row, frame);
-      return el("span", { class: "chip" }, link(this.session, this.runIndex, "request", row), ` ${reason}`);
+    renew(this.ended, `${rows}`, () => {
+      const shown = rows.slice(0, MOST_ENDED).map((row) => {
+        const { reason } = this.run.request(row, frame);
+        return el("span", { class: "chip" }, link(this.session, this.runIndex, "request", row), ` ${reason}`);
+      });
+      const more = rows.length > MOST_ENDED ? ` and ${number(rows.length - MOST_ENDED)} more` : "";
+      return rows.length ? ["Ended in this step: ", ...shown, more] : [];
     });
-    const more = rows.length > most ? ` and ${number(rows.length - most)} more` : "";
-    this.ended.replaceChildren(...(rows.length ? ["Ended in this step: ", ...shown, more] : []));
   }
 
   disconnect() {
@@ -128,11 +150,13 @@ function bar({ hit, cached, scheduled, tokens, prompt }, scale) {
     ["generated", tokens - prompt],
   ];
   const parts = (sizes) =>
-    sizes.filter(([, size]) => size > 0).map(([name, size]) => {
-      const part = el("span", { class: `part ${name}` });
-      part.style.width = `${(100 * size) / scale}%`;
-      return part;
-    });
+    sizes
+      .filter(([, size]) => size > 0)
+      .map(([name, size]) => {
+        const part = el("span", { class: `part ${name}` });
+        part.style.width = `${(100 * size) / scale}%`;
+        return part;
+      });
   const lines = [el("span", { class: "kv" }, ...parts(kv)), el("span", { class: "text" }, ...parts(text))];
   return el("span", { class: "bar", "aria-hidden": "true" }, ...lines);
 }

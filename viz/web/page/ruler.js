@@ -31,7 +31,8 @@ export function drawRuler(context, lanes, width, height) {
   context.fillRect(GUTTER - 1, 0, 1, height);
   context.globalAlpha = 1;
   const [x0, x1] = [axis.toX(axis.left(run, frame)), axis.toX(axis.right(run, frame))];
-  if (x1 >= 0 && x0 <= axis.width) drawFlag(context, looks, GUTTER + (x0 + x1) / 2, String(run.frames.step[frame]), width);
+  if (x1 >= 0 && x0 <= axis.width)
+    drawFlag(context, looks, GUTTER + (x0 + x1) / 2, String(run.frames.step[frame]), width);
 }
 
 function drawFlag(context, looks, x, text, width) {

@@ -215,7 +215,16 @@ export class Run {
     const { waiting, running } = this.queues(frame);
     const requests = [...running, ...waiting].map((row) => {
       const { queue, tokens, cached, preemptions, prompt, maxTokens } = this.request(row, frame);
-      return { id: this.ids[row], queue, tokens, cached, preemptions, prompt, maxTokens, blocks: this.blockTable(row, frame) };
+      return {
+        id: this.ids[row],
+        queue,
+        tokens,
+        cached,
+        preemptions,
+        prompt,
+        maxTokens,
+        blocks: this.blockTable(row, frame),
+      };
     });
     const blocks = Array.from({ length: this.numBlocks }, (_, block) => this.block(block, frame));
     return {

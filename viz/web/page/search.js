@@ -6,7 +6,12 @@ import { number } from "./format.js";
 export class Search {
   constructor(session) {
     this.session = session;
-    this.input = el("input", { type: "search", placeholder: "Find a request ( / )", "aria-label": "Find a request", class: "search" });
+    this.input = el("input", {
+      type: "search",
+      placeholder: "Find a request ( / )",
+      "aria-label": "Find a request",
+      class: "search",
+    });
     this.found = el("span", { class: "muted found", role: "status", "aria-live": "polite" });
     this.element = el("span", { class: "search-box" }, this.input, this.found);
     this.last = -1;

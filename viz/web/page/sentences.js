@@ -72,7 +72,9 @@ export class Sentences {
 
 /** A sentence as one string. */
 export function sentenceText({ parts }, labels) {
-  return parts.map((part) => part.text ?? (part.request !== undefined ? labels[part.request] : String(part.block))).join("");
+  return parts
+    .map((part) => part.text ?? (part.request !== undefined ? labels[part.request] : String(part.block)))
+    .join("");
 }
 
 /** Runs of neighbouring blocks: `3`, `4–9`, and how many more there are. */

@@ -17,12 +17,24 @@ export class Transport {
   steps() {
     const { session } = this;
     this.playButton = button("Play (Space)", "play", () => session.play(), { class: "play" });
-    this.stepInput = el("input", { type: "text", inputmode: "numeric", "aria-label": "Step", class: "step-input", size: "7" });
+    this.stepInput = el("input", {
+      type: "text",
+      inputmode: "numeric",
+      "aria-label": "Step",
+      class: "step-input",
+      size: "7",
+    });
     this.stepInput.addEventListener("change", () => this.goToInput());
     this.total = el("span", { class: "muted" });
     this.time = el("span", { class: "muted time" });
-    const speeds = SPEEDS.map((speed) => el("option", { value: speed, selected: speed === session.speed }, `${speed} / s`));
-    const speedSelect = el("select", { "aria-label": "Steps per second when playing", title: "Steps per second" }, ...speeds);
+    const speeds = SPEEDS.map((speed) =>
+      el("option", { value: speed, selected: speed === session.speed }, `${speed} / s`),
+    );
+    const speedSelect = el(
+      "select",
+      { "aria-label": "Steps per second when playing", title: "Steps per second" },
+      ...speeds,
+    );
     speedSelect.addEventListener("change", () => (session.speed = Number(speedSelect.value)));
     return [
       el(
@@ -84,7 +96,8 @@ export class Transport {
       name.title = `In ${count(frames.length, "step")}. Then [ and ] go back and on.`;
       return { kind, back, on, element: el("span", { class: "jump group" }, back, name, on) };
     });
-    this.jumpBar.replaceChildren(...this.jumps.map((jump) => jump.element));
+    const whose = session.runs.length > 1 ? el("b", {}, `In ${"AB"[session.lead]}`) : "";
+    this.jumpBar.replaceChildren(whose, ...this.jumps.map((jump) => jump.element));
   }
 
   render() {

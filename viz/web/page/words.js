@@ -1,6 +1,6 @@
 // What was decided in this step, in words.
 
-import { button, el, setText } from "./dom.js";
+import { button, el, renew, setText } from "./dom.js";
 import { count, duration } from "./format.js";
 import { sentenceText } from "./sentences.js";
 
@@ -12,18 +12,21 @@ export class Words {
     this.run = session.runs[runIndex];
     this.title = el("h2", { class: "words-title" });
     this.list = el("ul", { class: "words" });
-    this.element = el("section", { class: "panel words-panel", "aria-label": "What was decided" }, this.title, this.list);
-    this.frame = -1;
+    this.element = el(
+      "section",
+      { class: "panel words-panel", "aria-label": "What was decided" },
+      this.title,
+      this.list,
+    );
   }
 
   render() {
     const frame = this.session.frames[this.runIndex];
-    if (frame === this.frame) return;
-    this.frame = frame;
-    this.title.replaceChildren(...this.heading(frame));
-    const sentences = this.run.sentences.at(frame);
-    this.list.replaceChildren(...sentences.map((sentence) => this.item(sentence)));
-    if (!sentences.length) this.list.append(el("li", { class: "muted" }, "No decision is recorded."));
+    renew(this.title, frame, () => this.heading(frame));
+    renew(this.list, frame, () => {
+      const items = this.run.sentences.at(frame).map((sentence) => this.item(sentence));
+      return items.length ? items : [el("li", { class: "muted" }, "No decision is recorded.")];
+    });
   }
 
   heading(frame) {
