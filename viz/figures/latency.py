@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,17 +71,21 @@ def _curve(name: str, counts: Counter[float]) -> LatencyCurve | None:
 
 def latency(source: Source, *, figure: Figure | SubFigure | None = None) -> Figure:
     """Four cumulative distributions with their percentiles 50, 90 and 99; long tails on a logarithmic axis."""
-    curves = latency_curves(source)
     sheet = new_figure(height_in=5.2) if figure is None else figure
-    panels = sheet.subplots(2, 2, sharey=True)
-    for ax, curve, name in zip(panels.flat, curves, NAMES, strict=True):
-        _draw_panel(ax, curve, name)
-    for ax in panels[:, 0]:
-        ax.set_ylabel("share of all")
+    panels = sheet.subplots(2, 2, sharey=True).ravel().tolist()
+    draw_latencies(panels, source)
     problem = problem_of(source)
     if problem is not None:
         mark_incomplete(sheet, problem)
-    return figure_of(panels[0, 0])
+    return figure_of(panels[0])
+
+
+def draw_latencies(panels: Sequence[Axes], source: Source) -> None:
+    """Draw into four axes, two a row."""
+    for index, (ax, curve, name) in enumerate(zip(panels, latency_curves(source), NAMES, strict=True)):
+        _draw_panel(ax, curve, name)
+        if index % 2 == 0:
+            ax.set_ylabel("share of all")
 
 
 def _draw_panel(ax: Axes, curve: LatencyCurve | None, name: str) -> None:

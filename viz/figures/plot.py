@@ -15,7 +15,7 @@ from viz.figures.canvas import MUTED, SMALL_PT, new_figure
 from viz.figures.historian import history_of
 from viz.figures.history import Source, events_of
 from viz.figures.inside_step import first_preempting_step
-from viz.figures.latency import latency
+from viz.figures.latency import draw_latencies, latency
 from viz.figures.load import KV_USE, QUEUE_LENGTHS, STEP_TOKENS
 from viz.figures.panel import Panel
 from viz.figures.progress import prompt_progress
@@ -23,7 +23,8 @@ from viz.figures.queue_in_hand import queue_in_hand
 from viz.figures.timeline import TIMELINE
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PANELS: dict[str, Panel] = {
     "timeline": TIMELINE,
@@ -61,6 +62,7 @@ def plot(
     import matplotlib
 
     is_svg = path.suffix.lower() == ".svg"
+    _settle(figure)
     try:
         with matplotlib.rc_context({"svg.hashsalt": "nanovllm"}):
             figure.savefig(path, dpi=DPI, metadata={"Date": None} if is_svg else {"Software": None})
@@ -81,7 +83,7 @@ def draw(
     if len(names) == 1 and names[0] in PANELS:
         return PANELS[names[0]].figure(source, steps, by_time)
     if len(names) == 1:
-        return _draw_sheet(names[0], source, steps, None)
+        return latency(source) if names[0] == "latency" else _draw_sheet(names[0], source, steps)
     heights = {name: SHEETS_HEIGHT_IN[name] for name in names if name in SHEETS_HEIGHT_IN}
     if heights.keys() != set(names):
         history = history_of(source)
@@ -92,8 +94,11 @@ def draw(
     for row, name in enumerate(names):
         if name in PANELS:
             PANELS[name].draw(figure.add_subplot(grid[row]), history, axis)
+        elif name == "latency":
+            cells = grid[row].subgridspec(2, 2)
+            draw_latencies([figure.add_subplot(cells[index]) for index in range(4)], source)
         else:
-            _draw_sheet(name, source, steps, figure.add_subfigure(grid[row]))
+            _draw_sheet(name, source, steps, figure.add_subplot(grid[row]))
     figure.suptitle(_describe(source), x=0.01, ha="left", fontsize=SMALL_PT, color=MUTED)
     return figure
 
@@ -108,14 +113,23 @@ def _parse(kinds: str | Sequence[str]) -> list[str]:
     return names
 
 
-def _draw_sheet(name: str, source: Source, steps: StepRange | None, sheet: SubFigure | None) -> Figure:
-    if name == "latency":
-        return latency(source, figure=sheet)
-    ax = None if sheet is None else sheet.add_subplot()
+def _draw_sheet(name: str, source: Source, steps: StepRange | None, ax: Axes | None = None) -> Figure:
     if name == "progress":
         return prompt_progress(source, ax=ax)
     step = None if steps is None else first_preempting_step(source, steps)
     return queue_in_hand(source, step, ax=ax) if name == "queue" else block_handover(source, step, ax=ax)
+
+
+def _settle(figure: Figure) -> None:
+    """Lay out once and for all, at places of a few digits: the layout's last digits differ from run to run, and may
+    move a line by a pixel."""
+    engine = figure.get_layout_engine()
+    assert engine is not None, "new_figure gives one"
+    engine.execute(figure)
+    figure.set_layout_engine("none")
+    for ax in figure.axes:
+        left, bottom, width, height = ax.get_position(original=True).bounds
+        ax.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
 
 
 def _describe(source: Source) -> str:

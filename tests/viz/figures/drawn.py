@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 from itertools import combinations
+from unittest.mock import patch
 
+from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 
 def texts_of(figure: Figure) -> set[str]:
     """All that is written in it."""
-    return {text.get_text() for text in _texts(figure)} - {""}
+    return {text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)} - {""}
 
 
-def _texts(figure: Figure) -> list[Text]:
-    return [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_visible()]
+def _places(figure: Figure) -> list[tuple[str, Bbox]]:
+    """Every text that is really drawn, and where, in pixels."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    drawn: list[Text] = []
+    draw = Text.draw
+
+    def note(text: Text, renderer: RendererBase) -> None:
+        drawn.append(text)
+        draw(text, renderer)
+
+    with patch.object(Text, "draw", note):
+        figure.draw(renderer)
+    # Of an annotation its words without its arrow.
+    places = {
+        text: Text.get_window_extent(text, renderer) for text in drawn if text.get_visible() and text.get_text().strip()
+    }
+    return [(text.get_text(), place) for text, place in places.items()]
 
 
 def collisions(figure: Figure) -> list[tuple[str, str]]:
     """Pairs of texts that are drawn over each other."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
-    boxes = []
-    for text in _texts(figure):
-        if text.get_text().strip():
-            # Of an annotation only its words, not its arrow; a pixel less on each side: letters, not their boxes.
-            window = (Text if isinstance(text, Annotation) else type(text)).get_window_extent(text, renderer)
-            boxes.append((text.get_text(), window.padded(-1)))
-    return [(a, b) for (a, box_a), (b, box_b) in combinations(boxes, 2) if box_a.overlaps(box_b)]
+    inner = [(text, box.padded(-1)) for text, box in _places(figure)]
+    return [(a, b) for (a, box_a), (b, box_b) in combinations(inner, 2) if box_a.overlaps(box_b)]
 
 
 def cut_off(figure: Figure) -> list[str]:
     """Texts that reach beyond the figure's edges."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
+    places = _places(figure)
     page = figure.bbox.padded(1)
-    cut = []
-    for text in _texts(figure):
-        window = text.get_window_extent(renderer)
-        if text.get_text().strip() and not (page.contains(*window.min) and page.contains(*window.max)):
-            cut.append(text.get_text())
-    return cut
+    return [text for text, box in places if not (page.contains(*box.min) and page.contains(*box.max))]
