@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from nanovllm.errors import ModelError
-from nanovllm.model_spec import PRESETS, ModelSpec, RopeSpec
+from nanovllm.model_config import RopeSpec
+from nanovllm.model_spec import PRESETS, ModelSpec
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

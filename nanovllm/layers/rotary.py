@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nanovllm.model_spec import RopeSpec
+from nanovllm.model_config import RopeSpec
 
 
 class Rotation(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +9,7 @@ from torch import Tensor
 from nanovllm.config import Config
 from nanovllm.errors import MemoryPoolError
 from nanovllm.model_spec import ModelSpec
+from nanovllm.runner.memory import gib, memory_bytes
 
 CPU_POOL_BYTES = 2**30
 """What the pool takes on a CPU unless ``num_kvcache_blocks`` says otherwise: memory there is shared with all else,
@@ -68,27 +67,3 @@ def num_blocks_within(budget_bytes: int, config: Config, bytes_per_block: int) -
 
 def _blocks_per_sequence(config: Config) -> int:
     return -(-config.max_model_len // config.kvcache_block_size)
-
-
-def gib(num_bytes: int) -> str:
-    """A memory size for people."""
-    return f"{num_bytes / 2**30:.2f} GiB"
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch means that memory ran out. On a CPU it has no type of its own for it."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-
-
-def first_line(error: Exception) -> str:
-    """torch's messages go on for a page."""
-    return str(error).partition("\n")[0]
-
-
-def memory_bytes(device: torch.device) -> int:
-    """What is free on a card, or all that the machine has: a CPU's system promises more than there is, and ends the
-    process when it is used."""
-    if device.type == "cpu":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    torch.cuda.empty_cache()
-    return torch.cuda.mem_get_info(device)[0]

@@ -16,16 +16,8 @@ from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
 from nanovllm.runner.dummy_weights import fill_with_random_weights
 from nanovllm.runner.inputs import build_step_inputs
-from nanovllm.runner.kv_cache import (
-    allocate_pool,
-    block_bytes,
-    cpu_num_blocks,
-    first_line,
-    gib,
-    is_out_of_memory,
-    memory_bytes,
-    num_blocks_within,
-)
+from nanovllm.runner.kv_cache import allocate_pool, block_bytes, cpu_num_blocks, num_blocks_within
+from nanovllm.runner.memory import first_line, gib, is_out_of_memory, memory_bytes
 from nanovllm.runner.model_directory import read_eos_token_ids, resolve_model
 from nanovllm.runner.sampler import build_sampling_inputs, sample
 from nanovllm.runner.weights import load_weights

@@ -10,7 +10,8 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from nanovllm.layers.rotary import RotaryEmbedding, rotate
-from nanovllm.model_spec import ModelSpec, RopeSpec
+from nanovllm.model_config import RopeSpec
+from nanovllm.model_spec import ModelSpec
 
 HEAD_DIM = 64
 ROPES: dict[str, dict[str, Any]] = {

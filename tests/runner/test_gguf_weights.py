@@ -15,7 +15,8 @@ from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer
 
 from nanovllm.errors import ModelError
-from nanovllm.model_spec import ModelSpec, RopeSpec
+from nanovllm.model_config import RopeSpec
+from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
 from nanovllm.runner.gguf_weights import convert_gguf
 from nanovllm.runner.model_directory import find_tokenizer, read_eos_token_ids

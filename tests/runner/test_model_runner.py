@@ -14,7 +14,8 @@ from nanovllm.config import Config
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.errors import ConfigError, MemoryPoolError, ModelError, StepError
-from nanovllm.model_spec import ModelSpec, RopeSpec
+from nanovllm.model_config import RopeSpec
+from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
 from nanovllm.runner.kv_cache import CPU_POOL_BYTES, block_bytes
 from nanovllm.runner.model_runner import ModelRunner

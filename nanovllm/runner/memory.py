@@ -1,0 +1,31 @@
+"""How much memory there is, in numbers and in words."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+
+def gib(num_bytes: int) -> str:
+    """A memory size for people."""
+    return f"{num_bytes / 2**30:.2f} GiB"
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch means that memory ran out. On a CPU it has no type of its own for it."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def first_line(error: Exception) -> str:
+    """torch's messages go on for a page."""
+    return str(error).partition("\n")[0]
+
+
+def memory_bytes(device: torch.device) -> int:
+    """What is free on a card, or all that the machine has: a CPU's system promises more than there is, and ends the
+    process when it is used."""
+    if device.type == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info(device)[0]
