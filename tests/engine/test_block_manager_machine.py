@@ -171,4 +171,4 @@ class BlockManagerMachine(RuleBasedStateMachine):
 
 
 TestBlockManager = BlockManagerMachine.TestCase
-TestBlockManager.settings = settings(max_examples=150, stateful_step_count=40)
+TestBlockManager.settings = settings(max_examples=300, stateful_step_count=40)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given, note, strategies as st
+from hypothesis import given, note, settings, strategies as st
 
 from nanovllm.config import Config
 from nanovllm.engine.clock import VirtualClock
@@ -44,6 +44,7 @@ def num_blocks_needed(config: Config, request: Request) -> int:
     return -(-num_tokens // config.kvcache_block_size)
 
 
+@settings(max_examples=400)
 @given(case=cases(), hash_name=st.sampled_from(["xxh64", "xxh64", "one bit", "constant"]))
 def test_outputs_do_not_depend_on_scheduling(case: tuple[Config, list[Request]], hash_name: str) -> None:
     config, requests = case

@@ -158,7 +158,7 @@ def test_requests_behind_a_held_head_wait() -> None:
 
 
 def test_the_watermark_holds_new_requests_while_others_run() -> None:
-    scheduler, events = make(num_blocks=4, watermark_blocks=2)
+    scheduler, events = make(num_blocks=4, watermark_blocks=3)
     a, b = add(scheduler, 5, max_tokens=2), add(scheduler, 4, max_tokens=1)
     assert step(scheduler) == [(a, 5)]  # alone: may take what it needs
     assert held(events) == [(1, "no_blocks")]

@@ -153,4 +153,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=150, stateful_step_count=30)
+TestScheduler.settings = settings(max_examples=300, stateful_step_count=30)
