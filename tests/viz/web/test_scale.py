@@ -17,7 +17,7 @@ LARGEST_FILE_BYTES = 30_000_000
 LONGEST_SEEK_MS = 100
 
 ROUNDS = 3
-"""One round of seeks without a long one is enough: other work on the machine may delay a few, a slow page delays all."""
+"""One round without a long seek is enough: other work on the machine may delay a few, a slow page delays all."""
 
 SEEK_TIMES_MS = """
   (steps) => steps.map((step) => {
