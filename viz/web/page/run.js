@@ -31,8 +31,6 @@ export class Run {
     this.sentences = new Sentences(payload.words, tables.sentence, this.numFrames);
     this.jumps = this.sentences.jumps();
     this.meanings = meanings;
-    this.mostTokens = 1;
-    for (let i = 0; i < this.numFrames; i++) this.mostTokens = Math.max(this.mostTokens, this.stepTokens(i));
     this.budget = payload.options.max_num_batched_tokens ?? null;
   }
 
