@@ -17,13 +17,16 @@ from torch import Tensor
 
 from nanovllm.engine.sequence import Sequence
 
+_MIN_TEMPERATURE = 1e-30
+"""Whatever is smaller would be 0 in float32; this is as good as greedy already."""
+
 
 @dataclass(frozen=True)
 class SamplingInputs:
     """What a step's rows are drawn with, each ``[num_rows]``. None: no row needs it."""
 
     temperature: Tensor
-    """float32; 1 where the row is greedy."""
+    """float32, above 0."""
     greedy: Tensor | None
     """bool."""
     keys: Tensor | None
@@ -48,7 +51,7 @@ def build_sampling_inputs(
         return torch.tensor(values, dtype=dtype, device=device)
 
     greedy = [p.temperature == 0 for p in params]
-    temperature = [p.temperature or 1.0 for p in params]
+    temperature = [max(p.temperature, _MIN_TEMPERATURE) for p in params]
     top_k = [min(p.top_k, vocab_size) if p.top_k > 0 else vocab_size for p in params]
     keys = None
     if not all(greedy):

@@ -123,9 +123,10 @@ def test_greedy_and_drawn_rows_side_by_side() -> None:
     assert tokens == [greedy, draw(logits[:1], [drawn])[0], greedy]
 
 
-def test_tiny_temperature_is_greedy() -> None:
+@pytest.mark.parametrize("temperature", [1e-20, 1e-300])
+def test_tiny_temperature_is_greedy(temperature: float) -> None:
     logits = random_logits(4, 1000)
-    assert draw(logits, [sequence(n + 1, temperature=1e-30) for n in range(4)]) == logits.argmax(-1).tolist()
+    assert draw(logits, [sequence(n + 1, temperature=temperature) for n in range(4)]) == logits.argmax(-1).tolist()
 
 
 # ---- distribution --------------------------------------------------------------------------------------------
