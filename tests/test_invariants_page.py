@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "invariants.md"
+PAGE = ROOT / "docs" / "concepts" / "invariants.md"
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 

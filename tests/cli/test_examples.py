@@ -13,7 +13,7 @@ from tests.cli.conftest import Outcome, RunCommand
 from tests.cli.test_main import COMMANDS
 from tests.cli.test_simulate import AZURE
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 WITH_THE_BUILT_IN_MODEL = ("nanovllm demo", "nanovllm models fetch")
 """What these do is tested elsewhere, and takes longer."""
 

@@ -11,7 +11,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["simulator.md", "workloads.md"])
+@pytest.mark.parametrize("page", ["concepts/simulator.md", "reference/workloads.md"])
 def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(examples) >= 3
@@ -23,5 +23,5 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
 def test_the_format_table_names_every_field() -> None:
     from sim.workload.files import FIELDS
 
-    table = (DOCS / "workloads.md").read_text(encoding="utf-8")
+    table = (DOCS / "reference" / "workloads.md").read_text(encoding="utf-8")
     assert [field for field in FIELDS if f"`{field}`" not in table] == []

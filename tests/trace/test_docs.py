@@ -1,4 +1,4 @@
-"""docs/trace-format.md: its examples run, and its table is the one of events.py."""
+"""docs/reference/trace-format.md: its examples run, and its table is the one of events.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from nanovllm.trace.events import SCHEMA_VERSION, AnyEvent
 
-PAGE = (Path(__file__).parents[2] / "docs" / "trace-format.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "trace-format.md").read_text(encoding="utf-8")
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

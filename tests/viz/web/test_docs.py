@@ -1,4 +1,4 @@
-"""docs/web-replay.md: its examples run, and its table of keys is the one of the page."""
+"""docs/reference/web-replay.md: its examples run, and its table of keys is the one of the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from viz.web.scripts import source
 
-PAGE = (Path(__file__).parents[3] / "docs" / "web-replay.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "web-replay.md").read_text(encoding="utf-8")
 SHOWN = {" ": "Space", "ArrowRight": "→", "ArrowLeft": "←", "Escape": "Esc"}
 
 
