@@ -1,8 +1,7 @@
-"""The examples of the page on the command line, and those that end each command's help, run."""
+"""The examples that end each command's help run. (Those of the page run in tests/docs.)"""
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from pathlib import Path
@@ -12,17 +11,11 @@ import pytest
 from tests.cli.conftest import Outcome, RunCommand
 from tests.cli.test_main import COMMANDS
 from tests.cli.test_simulate import AZURE
+from tests.docs.examples import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+PAGE = DOCS / "reference" / "cli.md"
 WITH_THE_BUILT_IN_MODEL = ("nanovllm demo", "nanovllm models fetch")
 """What these do is tested elsewhere, and takes longer."""
-
-
-def console_examples() -> list[tuple[str, str]]:
-    """The page's commands, with the output that is shown, if some is."""
-    blocks = re.findall(r"^```console\n\$ (.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    examples = [part.partition("\n") for block in blocks for part in block.split("\n$ ")]
-    return [(line, shown) for line, _, shown in examples]
 
 
 @pytest.fixture
@@ -41,15 +34,6 @@ def run_line(model_path: Path, run: RunCommand, tmp_path: Path, monkeypatch: pyt
         return run(command, *words)
 
     return run_words
-
-
-def test_the_examples_of_the_page_run(run_line: RunCommand) -> None:
-    examples = console_examples()
-    assert {line.split()[1] for line, _ in examples} == {"generate", "workload", "simulate", "trace", "models"}
-    for line, shown in examples:
-        outcome = run_line(line)
-        assert (outcome.code, outcome.err) == (0, ""), line
-        assert not shown or outcome.out == shown
 
 
 def test_the_examples_of_the_help_run(run_line: RunCommand, workload: Path, trace: Path, tmp_path: Path) -> None:
