@@ -55,8 +55,8 @@ def build_sampling_inputs(
     top_k = [min(p.top_k, vocab_size) if p.top_k > 0 else vocab_size for p in params]
     keys = None
     if not all(greedy):
-        hashes = np.array([_draw_hash(seq, engine_seed) for seq in sequences], dtype=np.uint64)
-        keys = torch.from_numpy(hashes.view(np.int32).reshape(-1, 2)).to(device)
+        positions = torch.tensor([seq.num_tokens for seq in sequences], dtype=torch.int32)
+        keys = draw_keys(torch.from_numpy(seed_keys(sequences, engine_seed)), positions).to(device)
     return SamplingInputs(
         temperature=torch.tensor(temperature, dtype=torch.float32, device=device),
         greedy=column(greedy, torch.bool, False),
@@ -67,11 +67,22 @@ def build_sampling_inputs(
     )
 
 
-def _draw_hash(seq: Sequence, engine_seed: int) -> int:
-    """64 bits that belong to this draw: of the request's seed and the place that its next token will have."""
-    seed = seq.sampling_params.seed
-    source = f"{engine_seed}/{seq.request_id!r}" if seed is None else str(seed)
-    return xxhash.xxh64_intdigest(f"{source}:{seq.num_tokens}".encode())
+def seed_keys(sequences: list[Sequence], engine_seed: int) -> np.ndarray:
+    """``[num_rows, 2]`` int32: what all draws of each request are hashed from."""
+    seeds = [seq.sampling_params.seed for seq in sequences]
+    sources = [
+        f"{engine_seed}/{seq.request_id!r}" if seed is None else str(seed)
+        for seq, seed in zip(sequences, seeds, strict=True)
+    ]
+    hashes = [xxhash.xxh64_intdigest(source.encode()) for source in sources]
+    return np.array(hashes, dtype=np.uint64).view(np.int32).reshape(-1, 2)
+
+
+def draw_keys(keys: Tensor, positions: Tensor) -> Tensor:
+    """What single draws are hashed from: the ``seed_keys`` ``[num_rows, 2]`` of their requests and ``positions``
+    ``[num_rows]``, the place that the drawn token will have in its sequence; all int32, as is the result
+    ``[num_rows, 2]``."""
+    return _mix(keys ^ _mix(positions)[:, None])
 
 
 def sample(logits: Tensor, inputs: SamplingInputs) -> Tensor:
