@@ -12,6 +12,7 @@ from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.clock import Clock, WallClock
 from nanovllm.engine.policies import SCHEDULERS
 from nanovllm.engine.request import Request
+from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import RequestError, StepError
 from nanovllm.trace.events import (
@@ -49,19 +50,22 @@ class Engine:
         clock: Clock | None = None,
         emit: Emit | None = None,
         vocab_size: int | None = None,
+        scheduler: type[Scheduler] | None = None,
     ) -> None:
-        """``vocab_size``: prompts with ids from there upward are refused; None accepts all."""
+        """``vocab_size``: prompts with ids from there upward are refused; None accepts all. ``scheduler``: one's own
+        class instead of the one that ``config.policy`` names; the trace's header tells its name."""
         self.config = replace(config, num_kvcache_blocks=backend.num_kv_blocks)
         self.backend = backend
         self.clock: Clock = WallClock() if clock is None else clock
-        self.scheduler = SCHEDULERS[config.policy](self.config, emit)
+        self.scheduler = (SCHEDULERS[config.policy] if scheduler is None else scheduler)(self.config, emit)
         self.step_index = 0
         self.rejected: list[tuple[RequestId, RequestError]] = []
         self._vocab_size = vocab_size
         self._emit = emit
         if emit is not None:
+            policy = config.policy if scheduler is None else scheduler.__name__
             options = self.config.scheduling_options()
-            emit(TraceStarted(SCHEMA_VERSION, backend.name, config.policy, config.model, options))
+            emit(TraceStarted(SCHEMA_VERSION, backend.name, policy, config.model, options))
 
     # ---- requests --------------------------------------------------------------------------------------------
 

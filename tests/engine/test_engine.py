@@ -11,11 +11,13 @@ from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
+from nanovllm.engine.scheduler import Scheduler
 from nanovllm.errors import StepError
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import (
     SCHEMA_VERSION,
     AnyEvent,
+    ChunkScheduled,
     RequestAdded,
     RequestFinished,
     StepFinished,
@@ -67,6 +69,21 @@ def test_the_pool_is_as_large_as_the_backend_says() -> None:
     assert isinstance(header, TraceStarted)
     assert (header.schema, header.backend, header.policy) == (SCHEMA_VERSION, "hash", "prefill_first")
     assert header.config["num_blocks"] == 5
+
+
+def test_a_policy_of_ones_own_is_used_and_told() -> None:
+    class LastComesFirst(Scheduler):
+        def schedule(self) -> ScheduledBatch:
+            self.waiting.reverse()
+            return super().schedule()
+
+    events: list[AnyEvent] = []
+    config = Config(kvcache_block_size=4, max_num_batched_tokens=4)
+    engine = Engine(config, TimedBackend(16, 4), emit=events.append, scheduler=LastComesFirst)
+    finish(engine, [request(0), request(1)])
+    assert isinstance(events[0], TraceStarted)
+    assert events[0].policy == "LastComesFirst"
+    assert [event.request for event in events if isinstance(event, ChunkScheduled)] == [1, 0]
 
 
 def test_arrivals_by_time_are_handed_over_before_the_first_step_that_starts_then() -> None:
