@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from nanovllm.errors import ConfigError
@@ -94,6 +94,19 @@ class Config:
         """The end-of-sequence ids as a set, empty where there are none."""
         ids = (self.eos,) if isinstance(self.eos, int) else self.eos
         return frozenset(token for token in ids if token >= 0)
+
+    def for_positions(self, num_positions: int, *, is_chosen: bool) -> Config:
+        """The options for a model that knows ``num_positions`` positions: ``max_model_len`` is never above them.
+
+        A default is lowered; a ``max_model_len`` that ``is_chosen`` raises ``ConfigError``.
+        """
+        if self.max_model_len <= num_positions:
+            return self
+        if is_chosen:
+            raise ConfigError(
+                "max_model_len", self.max_model_len, f"at most {num_positions}, the positions of this model"
+            )
+        return replace(self, max_model_len=num_positions)
 
     def scheduling_options(self) -> dict[str, Any]:
         """What decisions depend on, under the names that traces and workloads use."""

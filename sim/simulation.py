@@ -17,6 +17,7 @@ from nanovllm.config import Config
 from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
+from nanovllm.engine.scheduler import Scheduler
 from nanovllm.errors import ConfigError, RequestError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import AnyEvent, Emit, RequestId
@@ -72,6 +73,7 @@ def simulate(
     cost_model: CostModel | None = None,
     outputs: RecordedOutputs | None = None,
     tokenize: Tokenize | None = None,
+    scheduler: type[Scheduler] | None = None,
     record: bool = True,
     emit: Emit | None = None,
 ) -> SimulationResult:
@@ -79,15 +81,17 @@ def simulate(
 
     ``model``: a name of ``nanovllm.model_spec.PRESETS``, a directory with a config.json, or a spec; None takes
     ``config.model``, or ``DEFAULT_MODEL`` if that is empty. ``cost_model``: by default the roofline of model and
-    ``gpu``. ``config.num_kvcache_blocks`` = -1 stands for as many blocks as fit the card.
+    ``gpu``. ``config.num_kvcache_blocks`` = -1 stands for as many blocks as fit the card; a ``max_model_len`` above
+    the model's positions is treated as in ``LLM``. ``device`` and ``enforce_eager`` concern real cards only.
 
     ``outputs``: the answers of a recorded run instead of drawn ones; its end-of-sequence ids then hold here too.
     If there are none, one is made up, so that ``output_len`` can end a request.
+    ``scheduler``: a policy of one's own, see ``Engine``.
     ``record`` keeps the events; ``emit`` is called with each one. Same arguments, same events.
 
     Raises ``UserError`` for what cannot be used; a request that can never run is in ``rejected``.
     """
-    config, spec = resolve_model(config, model)
+    config, spec = _find_model(config, model)
     _check_tensor_parallel_size(config.tensor_parallel_size, spec)
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     if config.num_kvcache_blocks == -1:
@@ -104,7 +108,8 @@ def simulate(
     clock = VirtualClock()
     backend = SimulatedBackend(clock, cost_model, answers, config.num_kvcache_blocks)
     events: list[AnyEvent] = []
-    engine = Engine(config, backend, clock=clock, emit=_listener(events, record, emit), vocab_size=spec.vocab_size)
+    listener = _listener(events, record, emit)
+    engine = Engine(config, backend, clock=clock, emit=listener, vocab_size=spec.vocab_size, scheduler=scheduler)
     prompts = Prompts(seed=config.seed, vocab_size=vocab_size, tokenize=tokenize)
     requests = _to_engine(workload, prompts, answers)
 
@@ -120,9 +125,9 @@ def simulate(
     )
 
 
-def resolve_model(config: Config, model: str | ModelSpec | None) -> tuple[Config, ModelSpec]:
+def _find_model(config: Config, model: str | ModelSpec | None) -> tuple[Config, ModelSpec]:
     """The shape of the model that ``model`` or else ``config.model`` names, see ``simulate``; with ``config.dtype``,
-    if that names a type. A config without a model is given the name. Raises ``ModelError``."""
+    if that names a type. The config is given the name, if it has none, and bounded by the model's positions."""
     if isinstance(model, ModelSpec):
         spec = model
     else:
@@ -130,6 +135,8 @@ def resolve_model(config: Config, model: str | ModelSpec | None) -> tuple[Config
         is_directory = Path(name).is_dir()
         spec = ModelSpec.from_directory(name) if is_directory else ModelSpec.preset(name.rpartition("/")[2])
         config = replace(config, model=config.model or name)
+    is_chosen = config.max_model_len != Config.max_model_len
+    config = config.for_positions(spec.max_position_embeddings, is_chosen=is_chosen)
     return config, spec if config.dtype == "auto" else replace(spec, dtype=config.dtype)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from nanovllm.config import Config
-from nanovllm.errors import ConfigError
 from nanovllm.llm.generator import TextGenerator
 from nanovllm.llm.text_engine import TextEngine
 from nanovllm.llm.tokenizer import load_tokenizer
@@ -49,7 +48,8 @@ class LLM(TextGenerator):
 
         config = Config.from_options(model=os.fspath(model), **options)
         path = resolve_model(config.model)
-        config = _fit_model_len(config, ModelSpec.from_directory(path), is_chosen="max_model_len" in options)
+        num_positions = ModelSpec.from_directory(path).max_position_embeddings
+        config = config.for_positions(num_positions, is_chosen="max_model_len" in options)
         tokenizer = load_tokenizer(path)
         with ExitStack() as resources:
             emit = _open_trace(trace, resources)
@@ -67,15 +67,6 @@ class LLM(TextGenerator):
     def close(self) -> None:
         """Free the memory and close the trace. Calling it again does nothing."""
         self._close()
-
-
-def _fit_model_len(config: Config, spec: ModelSpec, *, is_chosen: bool) -> Config:
-    limit = spec.max_position_embeddings
-    if config.max_model_len <= limit:
-        return config
-    if is_chosen:
-        raise ConfigError("max_model_len", config.max_model_len, f"at most {limit}, the positions of this model")
-    return replace(config, max_model_len=limit)
 
 
 def _open_trace(trace: TraceTarget | None, resources: ExitStack) -> Emit | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,17 @@ def test_the_model_may_be_a_directory_or_a_spec(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"config\.json: architectures is missing|architectures=None"):
         simulate(SMALL, [], model=str(tmp_path))
+
+
+def test_no_sequence_is_longer_than_the_model_has_positions() -> None:
+    spec = replace(ModelSpec.preset("llama-2-7b"), max_position_embeddings=64)
+    result = simulate(SMALL, requests((40, 25, 0), (40, 24, 0)), model=spec)
+    assert [str(error) for _, error in result.rejected] == [
+        "request 0: prompt (40) + max_tokens (25) = 65 tokens, but max_model_len is 64"
+    ]
+    assert of_kind(result, TraceStarted)[0].config["max_model_len"] == 64
+    with pytest.raises(ConfigError, match="max_model_len=65 is not allowed: at most 64, the positions of this model"):
+        simulate(replace(SMALL, max_model_len=65), [], model=spec)
 
 
 def test_mistakes_are_user_errors(tmp_path: Path) -> None:
