@@ -100,13 +100,21 @@ class RecordedOutputs:
                 self.eos_token_ids = tuple(event.config.get("eos", ()))
 
     def token_ids(self, seq: Sequence) -> list[int]:
-        """See ``Outputs``. Raises ``RequestError`` for a request that the recorded run did not have."""
+        """See ``Outputs``. Raises ``RequestError`` for a request that the recorded run did not have, or that it let
+        end earlier than this one may."""
         if seq.request_id not in self._tokens:
             raise RequestError("not_recorded", f"request {seq.request_id!r} is not in {self._path}: no answer is known")
         ids = self._tokens[seq.request_id]
         if self._reasons[seq.request_id] == "aborted":
             # Under other options it may get further than it did before it is aborted.
             return ids + answer_token_ids(seq.request_id, seq.max_tokens)[len(ids) :]
+        ends = self._reasons[seq.request_id] == "stop" or ids[-1] in seq.end_token_ids
+        if len(ids) < seq.max_tokens and not ends:
+            raise RequestError(
+                "not_recorded",
+                f"request {seq.request_id!r} may go on to max_tokens={seq.max_tokens}, but {self._path} tells no more "
+                f"than {len(ids)} tokens of its answer",
+            )
         return ids
 
     def stop_condition(self, request_id: RequestId) -> Callable[[Sequence], bool] | None:

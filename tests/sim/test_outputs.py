@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -154,3 +155,14 @@ def test_what_cannot_be_repeated_is_refused() -> None:
         RecordedOutputs(recorded + recorded)
     with pytest.raises(RequestError, match="request 'c' is not in the recorded run: no answer is known"):
         simulate(CONFIG, [WorkloadRequest(id="c", prompt_len=9, max_tokens=5)], outputs=RecordedOutputs(recorded))
+
+
+@pytest.mark.parametrize("changes", [{"max_tokens": 6}, {"ignore_eos": True}], ids=str)
+def test_an_answer_that_does_not_go_far_enough_is_refused(changes: dict[str, Any]) -> None:
+    workload = [WorkloadRequest(id=i, prompt_len=9, max_tokens=5) for i in range(9)]
+    recorded = record(workload)
+    assert {event.reason for event in recorded if isinstance(event, RequestFinished)} == {"eos", "length"}
+    longer = [msgspec.structs.replace(request, **changes) for request in workload]
+    problem = rf"request \d may go on to max_tokens={longer[0].max_tokens}, but run\.jsonl tells no more than \d tokens"
+    with pytest.raises(RequestError, match=problem):
+        simulate(CONFIG, longer, outputs=RecordedOutputs(recorded, "run.jsonl"))
