@@ -21,6 +21,7 @@ SCHEMA_VERSION = 1
 """Raised whenever a field changes its meaning, comes or goes."""
 
 RequestId = str | int
+"""How a request is called: unique among those that have not ended."""
 
 
 def _snake_case(class_name: str) -> str:
