@@ -1,36 +1,36 @@
-"""Prints the speed of the engine's own code on this machine, as ratios to what it is compared with."""
+"""Prints how fast the engine's own code is on this machine."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import platform
-import statistics
-from collections.abc import Callable
+from operator import attrgetter
 
 from rich.console import Console
 from rich.table import Table
 
+from nanovllm.trace.recorder import Recorder
 from sim.benchmarks import control_plane
+from sim.benchmarks.control_plane import ControlPlaneResult
 from sim.benchmarks.simulation import measure as measure_simulation
 
 
-def _median(measure: Callable[[], float], repeats: int) -> float:
-    measure()  # warm-up
-    return statistics.median(measure() for _ in range(repeats))
+def _median_run(repeats: int, *, traced: bool) -> ControlPlaneResult:
+    """Of ``repeats`` runs after one that is not counted, the one in the middle."""
+    runs = [control_plane.bench256(Recorder().emit if traced else None) for _ in range(repeats + 1)][1:]
+    return sorted(runs, key=attrgetter("decode_s"))[repeats // 2]
 
 
 def measure_all(repeats: int) -> dict[str, float]:
-    """Each figure is the median over ``repeats`` runs after one that is not counted."""
-    step_s = _median(lambda: control_plane.bench256().decode_step_s, repeats)
-    events: list[object] = []
-    traced_step_s = _median(lambda: control_plane.bench256(events.append).decode_step_s, repeats)
-    tokens_per_s = _median(lambda: control_plane.bench256().decode_tokens_per_s, repeats)
+    """Each figure is the median over ``repeats`` runs after one that is not counted; those of many requests are of
+    one run each."""
+    silent, traced = _median_run(repeats, traced=False), _median_run(repeats, traced=True)
     few_s, many_s = (control_plane.time_per_request(count) for count in (1_000, 100_000))
     return {
-        "control_plane_decode_tokens_per_s": tokens_per_s,
-        "control_plane_decode_step_us": step_s * 1e6,
-        "control_plane_traced_over_silent": traced_step_s / step_s,
+        "control_plane_decode_tokens_per_s": silent.decode_tokens_per_s,
+        "control_plane_decode_step_us": silent.decode_step_s * 1e6,
+        "control_plane_traced_over_silent": traced.decode_s / silent.decode_s,
         "control_plane_us_per_request_of_1000": few_s * 1e6,
         "control_plane_us_per_request_of_100000": many_s * 1e6,
         **measure_simulation(repeats),
@@ -43,6 +43,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of each figure (default 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
+    if arguments.repeats < 1:
+        parser.error("--repeats must be at least 1")
     figures = measure_all(arguments.repeats)
     console = Console()
     if arguments.json:

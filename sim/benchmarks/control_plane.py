@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from nanovllm.config import Config
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence
 from nanovllm.sampling_params import SamplingParams
-from nanovllm.trace.events import AnyEvent
-
-NANO_VLLM_TOKENS_PER_S = 0.6e6
-"""Decode tokens a second that nano-vLLM's scheduler and block manager reach on 2 cores of a server CPU."""
+from nanovllm.trace.events import Emit
 
 
 class ControlPlaneResult(NamedTuple):
@@ -52,9 +48,7 @@ def random_sequences(count: int, low: int, high: int, seed: int = 0) -> list[Seq
     ]
 
 
-def run_control_plane(
-    sequences: list[Sequence], config: Config, emit: Callable[[AnyEvent], object] | None = None
-) -> ControlPlaneResult:
+def run_control_plane(sequences: list[Sequence], config: Config, emit: Emit | None = None) -> ControlPlaneResult:
     """Run the sequences to their end, each step's sampled tokens given."""
     scheduler = Scheduler(config, emit)
     for seq in sequences:
@@ -75,7 +69,7 @@ def run_control_plane(
     return ControlPlaneResult(total_s, decode_s, num_decode_steps, num_decode_tokens)
 
 
-def bench256(emit: Callable[[AnyEvent], object] | None = None) -> ControlPlaneResult:
+def bench256(emit: Emit | None = None) -> ControlPlaneResult:
     """One run of the load described above."""
     config = Config(num_kvcache_blocks=4_096, kvcache_block_size=256, max_num_batched_tokens=16_384)
     return run_control_plane(random_sequences(256, 100, 1_024), config, emit)
