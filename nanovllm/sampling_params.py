@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from nanovllm.errors import ConfigError
@@ -38,7 +38,7 @@ class SamplingParams:
     """Makes this request's draws repeatable, whatever runs beside it. None: drawn from the engine's seed."""
     stop: tuple[str, ...] = ()
     """Texts that end the request; the text returned is cut before the first of them. A single text will do."""
-    stop_token_ids: tuple[int, ...] = field(default=())
+    stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the request, besides the model's own end-of-sequence ids."""
     ignore_eos: bool = False
     """Go on to ``max_tokens`` even when an end-of-sequence token is drawn."""

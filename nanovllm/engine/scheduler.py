@@ -265,7 +265,7 @@ class Scheduler:
         """End a request early, in any state; no token is appended to it afterwards. False: it was not there (any
         more), and nothing changed."""
         request_id = request.request_id if isinstance(request, Sequence) else request
-        seq = self.sequences.get(request_id) if request_id is not None else None
+        seq = self.sequences.get(request_id)
         if seq is None or (isinstance(request, Sequence) and request is not seq):
             return False
         self.finish(seq, "aborted", time_s)

@@ -36,7 +36,6 @@ class LiveRequest:
     def to_output(self, decoder: TextDecoder, finished_s: float, error: NanoVllmError | None) -> RequestOutput:
         """The output, once the sequence has ended."""
         seq = self.sequence
-        assert seq.request_id is not None, "a sequence that was added has an id"
         assert seq.finish_reason is not None, f"{seq!r} has not ended"
         token_ids = seq.completion_token_ids
         end_token = _end_token(seq)

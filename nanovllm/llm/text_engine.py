@@ -124,7 +124,7 @@ class TextEngine(Engine):
             if result.batch.phase != "decode":
                 self._note_times(result)
             for seq in result.finished:
-                self._deliver(_id_of(seq), result.finished_s, result.error)
+                self._deliver(seq.request_id, result.finished_s, result.error)
             aborted, self._aborted_in_step = self._aborted_in_step, []
             for request_id in aborted:
                 self.abort(request_id)
@@ -132,7 +132,7 @@ class TextEngine(Engine):
 
     def _note_times(self, result: StepResult) -> None:
         for seq in result.batch.sequences:
-            self.live[_id_of(seq)].note_step(result.started_s, result.finished_s)
+            self.live[seq.request_id].note_step(result.started_s, result.finished_s)
 
     def _deliver(self, request_id: RequestId, time_s: float, error: NanoVllmError | None = None) -> None:
         live = self.live.pop(request_id)
@@ -143,11 +143,6 @@ class TextEngine(Engine):
         """See ``Engine.close``."""
         self._is_closed = True
         super().close()
-
-
-def _id_of(seq: Sequence) -> RequestId:
-    assert seq.request_id is not None, f"{seq!r} was added without an id"
-    return seq.request_id
 
 
 def _with_text(request: Request, text: TextStream) -> Request:
