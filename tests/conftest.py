@@ -1,5 +1,6 @@
-"""Set-up of the whole suite: how hard hypothesis looks, and which tests need a GPU."""
+"""Set-up of the whole suite: how hard hypothesis looks, which tests need a GPU, and where kernels run."""
 
+import ctypes
 import os
 import warnings
 
@@ -10,6 +11,20 @@ from hypothesis import settings
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def _has_card() -> bool:
+    """Whether NVIDIA's driver finds one: what torch would say, without the seconds that its import takes."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+# Triton reads it when it is first imported. Without a card, its kernels run in an interpreter on the CPU.
+os.environ.setdefault("TRITON_INTERPRET", "0" if _has_card() else "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
