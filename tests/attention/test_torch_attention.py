@@ -72,9 +72,7 @@ def make_step(case: Case, layer: int) -> Step:
     blocks = list(range(1, sum(num_blocks) + 3))
     random.Random(case.seed).shuffle(blocks)
     tables = torch.zeros(len(case.lengths), max(num_blocks), dtype=torch.int32)
-    pool = torch.full(
-        (2, NUM_LAYERS, len(blocks) + 1, shape.block_size, shape.num_kv_heads, shape.head_dim), math.nan
-    )
+    pool = torch.full((2, NUM_LAYERS, len(blocks) + 1, shape.block_size, shape.num_kv_heads, shape.head_dim), math.nan)
     slots, contexts = [], []
     for row, (cached, new), count in zip(tables, case.lengths, num_blocks, strict=True):
         table = torch.tensor([blocks.pop() for _ in range(count)])
