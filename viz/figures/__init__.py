@@ -8,6 +8,7 @@ data without drawing. ``plot`` writes files. matplotlib is imported when somethi
 from viz.figures.axis import StepRange
 from viz.figures.block_handover import block_handover
 from viz.figures.blocks import block_map
+from viz.figures.budget import step_tokens
 from viz.figures.cliff import CliffPoint, pool_cliff, pool_cliff_data
 from viz.figures.compare import compare, first_difference
 from viz.figures.decision import QueueFrame, QueueInHand, queue_in_hand_data
@@ -15,7 +16,7 @@ from viz.figures.handover import BlockHandover, PoolFrame, block_handover_data
 from viz.figures.historian import history_of
 from viz.figures.history import History
 from viz.figures.latency import LatencyCurve, latency, latency_curves
-from viz.figures.load import kv_use, queue_lengths, step_tokens
+from viz.figures.load import kv_use, queue_lengths
 from viz.figures.plot import FORMATS, KINDS, draw, plot
 from viz.figures.progress import PromptProgress, prompt_progress, prompt_progress_data
 from viz.figures.queue_in_hand import queue_in_hand

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from viz.figures.axis import StepAxis
-from viz.figures.canvas import GROUND, TEXT_PT, Key, size_pt
-from viz.figures.history import FloatArray, IntArray
+from viz.figures.axis import StepAxis, along_steps
+from viz.figures.canvas import GROUND, INK, MUTED, SMALL_PT, TEXT_PT, Key, count_whole, size_pt, style
+from viz.figures.history import FloatArray, History, IntArray
 from viz.figures.owners import ink_on
 from viz.palette import Look
 
@@ -114,3 +114,47 @@ def _label_inside(ax: Axes, columns: Columns, band: Band, num_places: int = 240)
         bbox=box,
     )
     return True
+
+
+# ---- around the bands ------------------------------------------------------------------------------------------------
+
+HEIGHT_IN = 2.9
+LIMIT_PT = 13.0
+"""Height of the words on a limit."""
+
+
+def frame(ax: Axes, axis: StepAxis, label: str, low: float, high: float, room_pt: float) -> None:
+    """Axes from ``low`` to ``high``, with some room for words above that."""
+    style(ax)
+    along_steps(ax, axis)
+    share = min(0.5, room_pt / size_pt(ax)[1])
+    ax.set_ylim(low, (high - low * share) / (1 - share))
+    ax.set_ylabel(label)
+    count_whole(ax.yaxis)
+
+
+def draw_limit(ax: Axes, value: float, label: str, raised_pt: float = 0.0) -> None:
+    """A dashed line with its name at the right end, ``raised_pt`` above it."""
+    ax.axhline(value, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), zorder=5)
+    ax.annotate(
+        label,
+        (1, value),
+        (-2, 2 + raised_pt),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        fontsize=SMALL_PT,
+        color=MUTED,
+        ha="right",
+        va="bottom",
+        zorder=5,
+    )
+
+
+def averaging(columns: Columns) -> str:
+    """What the note says of columns that stand for several steps."""
+    return f"; a column averages {-(-len(columns.axis) // len(columns.starts))} steps" if columns.is_averaged else ""
+
+
+def height_in(history: History, axis: StepAxis) -> float:
+    """The height of a picture of bands, whatever the run."""
+    return HEIGHT_IN

@@ -27,7 +27,7 @@ _LABEL, _GAP, _LEAST_WIDTH = 1.9, 0.7, 16.0
 def block_handover(source: Source, step: int | None = None, *, ax: Axes | None = None) -> Figure:
     """Block tables and free list before, while and after the first growth of a step that had to preempt for it.
 
-    ``step`` None: the first one that preempts. Raises ``UserError`` for a step that does not.
+    ``step`` None: the first that preempts a request for another. Raises ``UserError`` for a step that does not.
     """
     data = block_handover_data(source, step)
     grid = _Grid.of(data, frames := _drawn_frames(data))

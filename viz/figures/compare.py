@@ -11,7 +11,7 @@ import numpy as np
 
 from nanovllm.trace.diff import Difference, diff
 from viz.figures.axis import StepAxis, StepRange, common_bounds, step_axis
-from viz.figures.canvas import GROUND, INK, SMALL_PT, TEXT_PT, figure_of, new_figure
+from viz.figures.canvas import GROUND, INK, SMALL_PT, TEXT_PT, figure_of, new_figure, size_pt
 from viz.figures.historian import history_of
 from viz.figures.history import History, Source, events_of
 from viz.figures.load import KV_USE
@@ -54,19 +54,20 @@ def compare(
         for ax, history, axis in zip(row, histories, axes, strict=True):
             panel.draw(ax, history, axis)
             if difference is not None and difference.step is not None:
-                _mark_step(ax, history, axis, difference.step, "first difference" if panel is _PANELS[0] else "")
-        _equalize(row)
+                _mark_step(ax, history, axis, difference.step, "first difference" if panel is TIMELINE else "")
+        _equalize(row, room_pt=15.0 if panel is TIMELINE else 0.0)
     _tell(sheet, difference)
     return figure_of(grid[0, 0])
 
 
-def _equalize(row: Sequence[Axes]) -> None:
-    """Give the axes of a row the same vertical limits."""
+def _equalize(row: Sequence[Axes], room_pt: float) -> None:
+    """Give the axes of a row the same vertical limits, with some room for words at the bottom."""
     limits = [ax.get_ylim() for ax in row]
     is_downward = limits[0][0] > limits[0][1]
     low, high = min(map(min, limits)), max(map(max, limits))
+    room = (high - low) * room_pt / size_pt(row[0])[1]
     for ax in row:
-        ax.set_ylim((high, low) if is_downward else (low, high))
+        ax.set_ylim((high + room, low) if is_downward else (low - room, high))
 
 
 def _mark_step(ax: Axes, history: History, axis: StepAxis, step: int, text: str) -> None:

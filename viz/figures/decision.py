@@ -43,7 +43,9 @@ class QueueInHand:
 
 
 def queue_in_hand_data(source: Source, step: int | None = None) -> QueueInHand:
-    """Replay a step that preempts and note the queues at each of its moves. ``step`` None: the first such step.
+    """Replay a step that preempts and note the queues at each of its moves.
+
+    ``step`` None: the first that preempts a request for another.
 
     The trace tells who is in hand: the one that others are preempted for. Those that stood before it in ``running``
     and are not preempted are scheduled by then, for decodes are decided in the order of that queue. Raises
@@ -64,6 +66,8 @@ class _Narrator:
         """How many of ``order`` have been in hand."""
         self._in_hand: RequestId | None = None
         self._victim: RequestId | None = None
+        self._tail: RequestId | None = None
+        """Who stood at the tail of ``running`` when the victim was chosen."""
         self._running: tuple[RequestId, ...] = ()
         self._waiting: tuple[RequestId, ...] = ()
         self._num_free_blocks = 0
@@ -73,6 +77,7 @@ class _Narrator:
             if event.for_request != self._in_hand:
                 self._take(event.for_request)  # before this event: the taking has no event of its own
             self._victim = event.request
+            self._tail = self._running[-1]
         self._running, self._waiting = tuple(replay.running), tuple(replay.waiting)
         self._num_free_blocks = len(replay.free_blocks)
         self.order += [request for request in self._running if request not in self.order]
@@ -93,12 +98,14 @@ class _Narrator:
         self._note(f"{request} is taken from the head: in hand, no longer in the queue. It needs a block")
 
     def _preempt(self, victim: RequestId) -> None:
+        in_hand, tail = self._in_hand, self._tail
         self._victim = None
-        if victim == self._in_hand:
-            self._pass()
-            self._note(f"No one else is left: {victim} preempts itself", victim)
-        else:
-            self._note(f"{victim} is taken from the tail and preempted: it cannot be {self._in_hand}", victim)
+        if victim != in_hand:
+            end = "the tail" if victim == tail else "the queue"
+            self._note(f"{victim} is taken from {end} and preempted, so that {in_hand} can go on", victim)
+            return
+        self._pass()
+        self._note(f"{victim} preempts itself" + (": no one else is left" if tail == victim else ""), victim)
 
     def _pass(self) -> None:
         self._in_hand = None

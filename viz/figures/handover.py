@@ -46,9 +46,10 @@ class BlockHandover:
 
 
 def block_handover_data(source: Source, step: int | None = None) -> BlockHandover:
-    """Replay a step that preempts and follow the blocks. ``step`` None: the first such step.
+    """Replay a step that preempts and follow the blocks.
 
-    Raises ``UserError`` if nobody is preempted in the step.
+    ``step`` None: the first that preempts a request for another. Raises ``UserError`` if nobody is preempted in the
+    step.
     """
     step, states = walk_preempting_step(source, step)
     follower = _Follower()

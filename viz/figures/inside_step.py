@@ -15,7 +15,7 @@ from viz.figures.history import Source, events_of
 def walk_preempting_step(source: Source, step: int | None) -> tuple[int, Iterator[tuple[AnyEvent, Replay]]]:
     """The number of a step that preempts, and its events, each with the state right after it.
 
-    ``step`` None: the first one that preempts. Raises ``UserError`` if this one, or none, does.
+    ``step`` None: see ``first_preempting_step``. Raises ``UserError`` if this one, or none, does.
     """
     name, events = events_of(source)
     step = first_preempting_step(source, (0, None) if step is None else (step, step))
@@ -23,28 +23,30 @@ def walk_preempting_step(source: Source, step: int | None) -> tuple[int, Iterato
 
 
 def first_preempting_step(source: Source, steps: StepRange) -> int:
-    """The first step in a range that preempts. Raises ``UserError`` if none does, naming some that do."""
+    """The first step in a range that preempts one request for another, or else the first in which one gives way to
+    nobody. Raises ``UserError`` if there is neither, naming some steps that preempt."""
     name, events = events_of(source)
     preempting = _preempting_steps(events)
     first, last = steps
-    for step in preempting:
-        if first <= step and (last is None or step <= last):
-            return step
+    chosen = [step for step in preempting if first <= step and (last is None or step <= last)]
+    if chosen:
+        return next((step for step in chosen if preempting[step]), chosen[0])
     if not preempting:
         raise UserError(f"{name}: no step preempts a request")
     asked = f"step {first} preempts no request" if first == last else "none of the steps asked for preempts a request"
-    raise UserError(f"{name}: {asked}; those that do: {_some_of(preempting)}")
+    raise UserError(f"{name}: {asked}; those that do: {_some_of(list(preempting))}")
 
 
-def _preempting_steps(events: Sequence[AnyEvent]) -> list[int]:
+def _preempting_steps(events: Sequence[AnyEvent]) -> dict[int, bool]:
+    """The steps that preempt, and whether one request is preempted for another."""
     step = -1
-    steps: dict[int, None] = {}
+    steps: dict[int, bool] = {}
     for event in events:
         if isinstance(event, StepStarted):
             step = event.step
         elif isinstance(event, Preempted):
-            steps[step] = None
-    return list(steps)
+            steps[step] = steps.get(step, False) or event.request != event.for_request
+    return steps
 
 
 def _some_of(steps: list[int], limit: int = 8) -> str:

@@ -11,12 +11,13 @@ from nanovllm.trace.events import TraceStarted
 from viz.figures.axis import StepRange, step_axis
 from viz.figures.block_handover import block_handover
 from viz.figures.blocks import BLOCK_MAP
+from viz.figures.budget import STEP_TOKENS
 from viz.figures.canvas import MUTED, SMALL_PT, new_figure
 from viz.figures.historian import history_of
 from viz.figures.history import Source, events_of
 from viz.figures.inside_step import first_preempting_step
 from viz.figures.latency import draw_latencies, latency
-from viz.figures.load import KV_USE, QUEUE_LENGTHS, STEP_TOKENS
+from viz.figures.load import KV_USE, QUEUE_LENGTHS
 from viz.figures.panel import Panel
 from viz.figures.progress import prompt_progress
 from viz.figures.queue_in_hand import queue_in_hand

@@ -25,7 +25,7 @@ _ROW, _GAP, _LEAST_WIDTH = 1.8, 1.0, 15.0
 def queue_in_hand(source: Source, step: int | None = None, *, ax: Axes | None = None) -> Figure:
     """The queues of a step that preempts, one row a move: scheduled, in hand, running from head to tail, waiting.
 
-    ``step`` None: the first one that preempts. Raises ``UserError`` for a step that does not.
+    ``step`` None: the first that preempts a request for another. Raises ``UserError`` for a step that does not.
     """
     data = queue_in_hand_data(source, step)
     places = _Places.of(data)
@@ -38,7 +38,7 @@ def queue_in_hand(source: Source, step: int | None = None, *, ax: Axes | None = 
         _draw_frame(ax, places, frame, 0.95 + row * _ROW)
         if row:
             _draw_move(ax, places, data.frames[row - 1], frame, 0.95 + row * _ROW + 0.8)
-    title = f"Step {data.step}: one in hand, one taken from the tail"
+    title = f"Step {data.step}: who is in hand, and who gives way"
     heading(ax, title, problem=problem_of(source))
     return figure_of(ax)
 

@@ -36,14 +36,11 @@ def _places(figure: Figure) -> list[tuple[str, Bbox]]:
     return [(text.get_text(), place) for text, place in places.items()]
 
 
-def collisions(figure: Figure) -> list[tuple[str, str]]:
-    """Pairs of texts that are drawn over each other."""
-    inner = [(text, box.padded(-1)) for text, box in _places(figure)]
-    return [(a, b) for (a, box_a), (b, box_b) in combinations(inner, 2) if box_a.overlaps(box_b)]
-
-
-def cut_off(figure: Figure) -> list[str]:
-    """Texts that reach beyond the figure's edges."""
+def flaws(figure: Figure) -> list[str]:
+    """Texts that are drawn over each other, or reach beyond the figure's edges."""
     places = _places(figure)
     page = figure.bbox.padded(1)
-    return [text for text, box in places if not (page.contains(*box.min) and page.contains(*box.max))]
+    cut_off = [text for text, box in places if not (page.contains(*box.min) and page.contains(*box.max))]
+    inner = [(text, box.padded(-1)) for text, box in places]
+    covered = [(a, b) for (a, box_a), (b, box_b) in combinations(inner, 2) if box_a.overlaps(box_b)]
+    return [f"{text!r} is cut off" for text in cut_off] + [f"{a!r} and {b!r} cover each other" for a, b in covered]

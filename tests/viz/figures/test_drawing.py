@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import matplotlib
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, settings, strategies as st
 from matplotlib.figure import Figure
 
-from nanovllm.trace.events import AnyEvent, Preempted
+from nanovllm.trace.events import AnyEvent, ChunkScheduled, Preempted, StepStarted
 from tests.trace.runs import Scenario, scenarios
 from tests.viz.figures import runs
-from tests.viz.figures.drawn import collisions, cut_off, texts_of
+from tests.viz.figures.drawn import flaws, texts_of
 from tests.viz.figures.test_measures import simulated
 from viz import figures
 from viz.figures import KINDS, draw, history_of
@@ -63,12 +63,12 @@ def test_no_word_covers_another_or_is_cut_off(kind: str, make: Callable[[], list
     if kind in ("queue", "handover") and not any(isinstance(event, Preempted) for event in events):
         pytest.skip("nobody is preempted in this run")
     figure = draw(events, kind)
-    assert collisions(figure) == []
-    assert cut_off(figure) == []
+    assert flaws(figure) == []
 
 
 def test_a_large_run_becomes_an_image_in_which_rare_events_survive() -> None:
-    history = history_of(simulated(num_blocks=20, num_requests=60))
+    events = simulated(num_blocks=20, num_requests=60)
+    history = history_of(events)
     axis = step_axis(history)
     rows = list(range(len(history.requests)))
     codes = {activity: code for code, activity in enumerate(Activity, start=1)}
@@ -78,28 +78,25 @@ def test_a_large_run_becomes_an_image_in_which_rare_events_survive() -> None:
         for span in life.spans(len(history.steps)):
             assert (exact[y, span.first : span.last + 1] == codes[span.activity]).all() or life.preemptions
         assert codes[Activity.PREFILL] in coarse[y] or codes[Activity.PREEMPTED] in coarse[y]
-    assert texts_of(draw(history_events(60), "timeline")) >= {"60 requests, in order of arrival"}
+    assert texts_of(draw(events, "timeline")) >= {"60 requests, in order of arrival"}
 
 
-def history_events(num_requests: int) -> list[AnyEvent]:
-    return simulated(num_blocks=20, num_requests=num_requests)
-
-
-@settings(max_examples=12)
-@given(scenarios())
-def test_any_run_can_be_drawn(scenario: Scenario) -> None:
+@settings(max_examples=20)
+@given(scenarios(), st.sets(st.sampled_from(KINDS), min_size=1, max_size=3), st.booleans())
+def test_any_run_can_be_drawn(scenario: Scenario, kinds: set[str], by_time: bool) -> None:
     events = scenario.run()
-    if not history_can_be_drawn(events):
+    chosen = [kind for kind in KINDS if kind in kinds and _has_something(events, kind)]
+    if not chosen:
         return
-    history = history_of(events)
-    kinds = [kind for kind in KINDS if kind not in ("queue", "handover", "progress")]
-    if any(isinstance(event, Preempted) for event in events):
-        kinds += ["queue", "handover", "progress"]
-    figure = draw(events, kinds)
-    assert len(figure.axes) == len(kinds) + 3, "one each, four for the latencies"
-    shown = [life for life in history.requests if life.spans(len(history.steps))]
-    assert len(figure.axes[0].get_yticks()) == len(shown)
+    figure = draw(events, chosen, by_time=by_time)
+    assert len(figure.axes) == len(chosen) + 3 * ("latency" in chosen), "one each, four for the latencies"
+    assert flaws(figure) == []
+    if chosen[0] == "timeline":
+        history = history_of(events)
+        shown = [life for life in history.requests if life.spans(len(history.steps))]
+        assert len(figure.axes[0].get_yticks()) == len(shown)
 
 
-def history_can_be_drawn(events: list[AnyEvent]) -> bool:
-    return any(event.__struct_config__.tag == "step_started" for event in events)
+def _has_something(events: list[AnyEvent], kind: str) -> bool:
+    needed = {"queue": Preempted, "handover": Preempted, "progress": ChunkScheduled}.get(kind, StepStarted)
+    return any(isinstance(event, needed) for event in events)

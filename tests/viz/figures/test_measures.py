@@ -11,9 +11,9 @@ from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.metrics import compute_metrics
 from sim import simulate
 from sim.workload import WorkloadRequest
-from tests.trace.runs import header, preempting_run
+from tests.trace.runs import preempting_run
 from tests.viz.figures import runs
-from tests.viz.figures.drawn import texts_of
+from tests.viz.figures.drawn import flaws, texts_of
 from viz.figures import (
     CliffPoint,
     compare,
@@ -26,7 +26,7 @@ from viz.figures import (
     step_tokens,
 )
 from viz.figures.axis import step_axis
-from viz.figures.load import budget_use
+from viz.figures.budget import budget_use
 
 
 def simulated(num_blocks: int = 40, num_requests: int = 12) -> list[AnyEvent]:
@@ -99,7 +99,6 @@ def test_cliff_needs_runs_of_different_sizes() -> None:
         pool_cliff([preempting_run(), preempting_run()])
     with pytest.raises(TraceError, match="does not tell num_blocks"):
         pool_cliff([preempting_run()[1:]])
-    assert header()
 
 
 def test_first_difference_of_two_runs() -> None:
@@ -109,6 +108,7 @@ def test_first_difference_of_two_runs() -> None:
     assert difference is not None
     assert difference.step == 2
     figure = compare(a, b, labels=("six", "seven"))
+    assert flaws(figure) == []
     assert {"first difference", "six: What each request does", "seven: Use of the KV pool"} <= texts_of(figure)
     lines = [line for ax in figure.axes for line in ax.lines if list(line.get_xdata()) == [1.5, 1.5]]
     assert len(lines) == 4, "one in each panel, where step 2 begins"

@@ -54,8 +54,8 @@ def test_kinds_share_one_axis(events: list[AnyEvent]) -> None:
 
 
 def test_the_step_that_is_shown_is_the_first_that_preempts(events: list[AnyEvent]) -> None:
-    assert "Step 6: one in hand, one taken from the tail" in texts_of(draw(events, "queue"))
-    assert "Step 12: one in hand, one taken from the tail" in texts_of(draw(events, "queue", steps=(7, None)))
+    assert "Step 6: who is in hand, and who gives way" in texts_of(draw(events, "queue"))
+    assert "Step 12: who is in hand, and who gives way" in texts_of(draw(events, "queue", steps=(7, None)))
     with pytest.raises(UserError, match="none of the steps asked for preempts a request; those that do: 6, 12"):
         draw(events, "handover", steps=(7, 9))
 

@@ -98,7 +98,7 @@ def test_the_last_one_preempts_itself() -> None:
     ]
     assert (blocks.request, blocks.victims, blocks.taken) == ("B", ("B",), ())
     assert texts_of(block_handover(events, 15)) >= {"Step 15: B finds no block and no one else to preempt"}
-    assert texts_of(queue_in_hand(events, 15)) >= {"No one else is left: B preempts itself"}
+    assert texts_of(queue_in_hand(events, 15)) >= {"B preempts itself: no one else is left"}
 
 
 @pytest.mark.parametrize("data_of", [queue_in_hand_data, block_handover_data])
@@ -134,7 +134,7 @@ def test_the_pictures_tell_the_same() -> None:
     events = runs.preempted_from_the_tail()
     assert texts_of(queue_in_hand(events)) >= {
         "A is taken from the head: in hand, no longer in the queue. It needs a block",
-        "D is taken from the tail and preempted: it cannot be A",
+        "D is taken from the tail and preempted, so that A can go on",
         "A gets block 3 and is scheduled",
     }
     assert texts_of(block_handover(events)) >= {
