@@ -127,13 +127,17 @@ class BlockManager:
 
     # ---- growth ----------------------------------------------------------------------------------------------
 
+    def needs_block(self, seq: Sequence) -> bool:
+        """Whether the newest token of ``seq`` has no slot in its table yet."""
+        return seq.num_tokens > len(seq.block_table) * self.block_size
+
     def can_append(self, seq: Sequence) -> bool:
         """Whether the newest token of ``seq`` has a slot in its table, or a block is free to give it one."""
-        return seq.num_tokens <= len(seq.block_table) * self.block_size or bool(self.free_blocks)
+        return not self.needs_block(seq) or bool(self.free_blocks)
 
     def may_append(self, seq: Sequence) -> None:
         """Append a block to the table of ``seq`` if its newest token has no slot yet."""
-        if seq.num_tokens > len(seq.block_table) * self.block_size:
+        if self.needs_block(seq):
             self._append_new_blocks(seq, 1)
 
     def _append_new_blocks(self, seq: Sequence, count: int) -> None:

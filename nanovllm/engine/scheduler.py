@@ -113,6 +113,7 @@ class Scheduler:
         while running and len(scheduled) < self.max_num_seqs:
             # In hand, no longer in the queue: preempting the tail cannot hit the sequence itself.
             seq = running.popleft()
+            # As BlockManager.needs_block: here a call for each sequence would show.
             needs_block = seq.num_tokens > len(seq.block_table) * block_size
             if needs_block and not self._grow(seq):
                 continue
@@ -213,11 +214,12 @@ class Scheduler:
         The token of a sequence whose prompt is still incomplete is discarded. A sequence that was aborted while
         the step ran has nothing scheduled any more and is passed over.
         """
-        block_size = self.block_manager.block_size
+        block_size, may_publish = self.block_manager.block_size, self.block_manager.enable_prefix_caching
         for seq in seqs:
             if seq.num_scheduled_tokens:
                 num_cached_tokens = seq.num_cached_tokens + seq.num_scheduled_tokens
-                if num_cached_tokens // block_size > seq.num_published_blocks:
+                # As hash_blocks asks too: most tokens fill no block, and a call for each would show.
+                if may_publish and num_cached_tokens // block_size > seq.num_published_blocks:
                     self.block_manager.hash_blocks(seq)
                 seq.num_cached_tokens = num_cached_tokens
                 seq.num_scheduled_tokens = 0
