@@ -6,6 +6,11 @@ Three outcomes are kept apart throughout the project: a caller's mistake raises 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class NanoVllmError(Exception):
     """Base of all errors raised on purpose by this project."""
@@ -46,6 +51,11 @@ class FileError(UserError):
         self.line = line
         place = self.path if line is None else f"{self.path}:{line}"
         super().__init__(f"{place}: {message}")
+
+    @classmethod
+    def unwritable(cls, path: object, error: OSError) -> Self:
+        """The error for a file that the system doesn't let us write."""
+        return cls(path, f"cannot be written: {error.strerror}")
 
 
 class WorkloadError(FileError):

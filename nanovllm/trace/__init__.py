@@ -1,6 +1,6 @@
 """What happened: the events of a run, and everything that reads them. Start with ``events``.
 
-write and read     ``recorder`` (a list), ``jsonl`` (files)
+write and read     ``recorder`` (a list), ``jsonl`` (files), ``packed`` (compressed ones)
 state              ``replay`` (events back into state), ``timeline`` (any moment, both ways)
 judge              ``check`` (the laws of ``laws``), ``diff`` (where two runs part)
 measure            ``metrics``

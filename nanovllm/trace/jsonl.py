@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, cast, get_args
+from typing import get_args
 
 import msgspec
 
 from nanovllm.errors import TraceError
 from nanovllm.trace.completeness import why_unfinished
 from nanovllm.trace.events import SCHEMA_VERSION, AnyEvent, StepFinished, TraceStarted
+from nanovllm.trace.packed import is_packed, open_for_reading, open_for_writing
 
 PathLike = str | Path
 
@@ -57,9 +58,12 @@ class TraceWriter:
         """Raises ``TraceError`` if the file cannot be written."""
         self.path = Path(path)
         self._encode = msgspec.json.Encoder().encode
-        self._flush_bytes = _COMPRESSED_FLUSH_BYTES if self.path.suffix == ".gz" else 0
+        self._flush_bytes = _COMPRESSED_FLUSH_BYTES if is_packed(self.path) else 0
         self._num_unflushed_bytes = 0
-        self._file = open_for_writing(self.path)
+        try:
+            self._file = open_for_writing(self.path)
+        except OSError as error:
+            raise TraceError.unwritable(self.path, error) from error
 
     def emit(self, event: AnyEvent) -> None:
         """Write one event. Raises ``TraceError`` if the disk does not take it."""
@@ -71,7 +75,7 @@ class TraceWriter:
                 self._file.flush()
                 self._num_unflushed_bytes = 0
         except OSError as error:
-            raise _not_writable(self.path, error) from error
+            raise TraceError.unwritable(self.path, error) from error
 
     def close(self) -> None:
         """Write what is still in the buffer and close the file. Calling it again does nothing.
@@ -81,7 +85,7 @@ class TraceWriter:
         try:
             self._file.close()
         except OSError as error:
-            raise _not_writable(self.path, error) from error
+            raise TraceError.unwritable(self.path, error) from error
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -100,21 +104,6 @@ def write_trace(events: Iterable[AnyEvent], path: PathLike) -> None:
     with TraceWriter(path) as writer:
         for event in events:
             writer.emit(event)
-
-
-def open_for_writing(path: PathLike) -> BinaryIO:
-    """Open a file for bytes, compressed if its name ends in ``.gz``; the same content makes the same file.
-    Raises ``TraceError`` if it cannot be written."""
-    try:
-        if Path(path).suffix == ".gz":
-            return cast(BinaryIO, gzip.GzipFile(path, "wb", compresslevel=6, mtime=0))
-        return Path(path).open("wb", buffering=1 << 16)
-    except OSError as error:
-        raise _not_writable(path, error) from error
-
-
-def _not_writable(path: PathLike, error: OSError) -> TraceError:
-    return TraceError(path, f"cannot be written: {error.strerror}")
 
 
 # ---- reading -------------------------------------------------------------------------------------------------
@@ -170,7 +159,7 @@ class _Reader:
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            with _open_for_reading(self.path) as file:
+            with open_for_reading(self.path) as file:
                 for line in file:
                     self._num_lines += 1
                     yield line
@@ -190,12 +179,6 @@ class _Reader:
         if was_cut and line.startswith(_HEADER_START[: len(line)]):
             raise TraceError(self.path, _CUT_HEADER)
         raise TraceError(self.path, _explain(line, error, self._num_lines == 1), self._num_lines) from None
-
-
-def _open_for_reading(path: PathLike) -> BinaryIO:
-    if Path(path).suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return Path(path).open("rb")
 
 
 # ---- what is wrong with a line -------------------------------------------------------------------------------

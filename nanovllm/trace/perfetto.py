@@ -18,7 +18,7 @@ import msgspec
 
 from nanovllm.errors import TraceError
 from nanovllm.trace.events import AnyEvent, ChunkScheduled, DecodeScheduled, StepFinished, StepStarted
-from nanovllm.trace.jsonl import open_for_writing
+from nanovllm.trace.packed import open_for_writing
 from nanovllm.trace.replay import Replay
 from nanovllm.trace.request_lanes import Life, LifeFollower, Phase, pack
 
@@ -61,7 +61,7 @@ def write_chrome_trace(events: Iterable[AnyEvent], path: str | Path, source: obj
         with open_for_writing(path) as file:
             file.write(data)
     except OSError as error:
-        raise TraceError(path, f"cannot be written: {error.strerror}") from error
+        raise TraceError.unwritable(path, error) from error
 
 
 def _microseconds(time_s: float) -> float:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import msgspec
 
 from nanovllm.errors import ConfigError, WorkloadError
+from nanovllm.trace.packed import open_for_reading, open_for_writing
 from sim.workload.request import WorkloadRequest
 
 FIELDS = tuple(field.name for field in msgspec.structs.fields(WorkloadRequest))
@@ -41,14 +41,16 @@ def iter_workload(path: str | Path, *, allow_text: bool = False) -> Iterator[Wor
 
 
 def write_workload(path: str | Path, requests: Iterable[WorkloadRequest]) -> None:
-    """Write requests as a file that ``read_workload`` gives back. The same requests give the same bytes."""
-    encoder = msgspec.json.Encoder()
-    with Path(path).open("wb") as file:
-        if Path(path).suffix == ".gz":
-            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                packed.writelines(encoder.encode(request) + b"\n" for request in requests)
-        else:
-            file.writelines(encoder.encode(request) + b"\n" for request in requests)
+    """Write requests as a file that ``read_workload`` gives back. The same requests give the same bytes.
+
+    Raises ``WorkloadError`` if it cannot be written.
+    """
+    encode = msgspec.json.Encoder().encode
+    try:
+        with open_for_writing(path) as file:
+            file.writelines(encode(request) + b"\n" for request in requests)
+    except OSError as error:
+        raise WorkloadError.unwritable(path, error) from error
 
 
 def arrival_key(request: WorkloadRequest) -> float:
@@ -71,7 +73,7 @@ def open_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     """
     number = 0
     try:
-        with _open(path) as file:
+        with open_for_reading(path) as file:
             for number, line in enumerate(file, start=1):
                 if not line.isspace():
                     yield number, line
@@ -79,12 +81,6 @@ def open_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
         raise WorkloadError(path, "there is no such file") from None
     except (OSError, EOFError, zlib.error) as error:  # a .gz file may be none, be cut short, or be damaged
         raise WorkloadError(path, f"cannot be read ({error})", number + 1) from None
-
-
-def _open(path: str | Path) -> BinaryIO:
-    if Path(path).suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return Path(path).open("rb")
 
 
 def _read_lines(path: str | Path, allow_text: bool) -> Iterator[tuple[int, WorkloadRequest]]:

@@ -214,3 +214,9 @@ def test_a_damaged_gz_file(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(WorkloadError, match=r"cannot be read|is not JSON"):
             read_workload(path)
+
+
+@pytest.mark.parametrize("name", ["load.jsonl", "load.jsonl.gz"])
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(WorkloadError, match=rf"nowhere/{name}: cannot be written: No such file"):
+        write_workload(tmp_path / "nowhere" / name, [])

@@ -45,9 +45,9 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
 def test_the_same_events_make_the_same_file(tmp_path: Path, name: str) -> None:
     contents = []
-    for _ in range(2):
-        write_trace(preempting_run(), tmp_path / name)
-        contents.append((tmp_path / name).read_bytes())
+    for path in (tmp_path / name, tmp_path / f"another-{name}"):
+        write_trace(preempting_run(), path)
+        contents.append(path.read_bytes())
     assert contents[0] == contents[1]
 
 
