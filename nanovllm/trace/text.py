@@ -1,4 +1,6 @@
-"""A trace for reading: a line or a few for each step::
+"""A trace for reading: a line or a few for each step.
+
+As in::
 
     + B: a prompt of 64 tokens, at most 8 to generate
     step 3 prefill 20 tokens | B: hit 32 (blocks 5 6), new blocks 7 8, chunk 32..52 of 64, 12 remain | held C: no_blocks
