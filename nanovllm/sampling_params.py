@@ -6,15 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from nanovllm.checks import check_whole_number, is_number, is_whole_number
 from nanovllm.errors import ConfigError
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +41,7 @@ class SamplingParams:
             object.__setattr__(self, "stop", (self.stop,))
         texts, ids = "texts of at least one character", "token ids, whole numbers from 0"
         self._make_tuple("stop", lambda text: isinstance(text, str) and text != "", texts)
-        self._make_tuple("stop_token_ids", lambda token: _is_int(token) and token >= 0, ids)
+        self._make_tuple("stop_token_ids", lambda token: is_whole_number(token, 0), ids)
         self._check_numbers()
         if not isinstance(self.ignore_eos, bool):
             raise ConfigError("ignore_eos", self.ignore_eos, "true or false")
@@ -64,15 +57,14 @@ class SamplingParams:
         object.__setattr__(self, name, values)
 
     def _check_numbers(self) -> None:
-        if not _is_number(self.temperature) or not 0 <= self.temperature < float("inf"):
+        if not is_number(self.temperature) or self.temperature < 0:
             raise ConfigError("temperature", self.temperature, "a number from 0 (greedy) upward")
-        if not _is_int(self.max_tokens) or self.max_tokens < 1:
-            raise ConfigError("max_tokens", self.max_tokens, "a whole number from 1 upward")
-        if not _is_int(self.top_k) or self.top_k < -1:
+        check_whole_number("max_tokens", self.max_tokens, 1)
+        if not is_whole_number(self.top_k, -1):
             raise ConfigError("top_k", self.top_k, "a whole number from 1 upward, or 0 or -1 for all tokens")
-        if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
+        if not is_number(self.top_p) or not 0 < self.top_p <= 1:
             raise ConfigError("top_p", self.top_p, "a number above 0, at most 1")
-        if not _is_number(self.min_p) or not 0 <= self.min_p <= 1:
+        if not is_number(self.min_p) or not 0 <= self.min_p <= 1:
             raise ConfigError("min_p", self.min_p, "a number from 0 to 1")
-        if self.seed is not None and (not _is_int(self.seed) or self.seed < 0):
+        if self.seed is not None and not is_whole_number(self.seed, 0):
             raise ConfigError("seed", self.seed, "a whole number from 0 upward, or none")

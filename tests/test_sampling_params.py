@@ -16,7 +16,7 @@ NAN, INFINITE = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("field", "wrong", "allowed"),
     [
-        ("temperature", [-0.1, NAN, INFINITE, "1", None, True], "a number from 0 (greedy) upward"),
+        ("temperature", [-0.1, NAN, INFINITE, 10**400, "1", None, True], "a number from 0 (greedy) upward"),
         ("max_tokens", [0, -1, 2.0, "2", None, True], "a whole number from 1 upward"),
         ("top_k", [-2, 1.0, "1", None, True], "a whole number from 1 upward, or 0 or -1 for all tokens"),
         ("top_p", [0, -0.1, 1.1, NAN, "1", None, True], "a number above 0, at most 1"),

@@ -7,7 +7,7 @@ from itertools import count, repeat
 from random import Random
 from typing import NamedTuple
 
-from sim.checks import check_positive, check_whole_number
+from nanovllm.checks import check_positive, check_whole_number
 
 
 class Arrival(NamedTuple):

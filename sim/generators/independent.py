@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
+from nanovllm.checks import check_whole_number, is_number
 from nanovllm.errors import ConfigError
-from sim.checks import check_whole_number, is_number
 from sim.generators.arrivals import Arrivals, at_once
 from sim.generators.lengths import Length
 from sim.workload import WorkloadRequest

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from random import Random
 
+from nanovllm.checks import check_positive, check_whole_number, is_number
 from nanovllm.errors import ConfigError
-from sim.checks import check_positive, check_whole_number, is_number
 
 Length = Callable[[Random], int]
 """Draws a number of tokens, at least 1."""

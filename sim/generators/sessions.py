@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
+from nanovllm.checks import check_positive, check_whole_number
 from nanovllm.errors import ConfigError
-from sim.checks import check_positive, check_whole_number
 from sim.generators.arrivals import Arrivals, at_once
 from sim.generators.lengths import Length
 from sim.token_ids import DEFAULT_VOCAB_SIZE, answer_token_ids, draw_token_ids, own_token_ids, prefix_token_ids

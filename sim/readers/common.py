@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
+from nanovllm.checks import check_positive, check_whole_number, is_whole_number, whole_number_from
 from nanovllm.errors import ConfigError, WorkloadError
-from sim.checks import check_positive, check_whole_number, is_whole_number, whole_number_from
 from sim.workload import WorkloadRequest
 from sim.workload.files import open_lines, parse_json
 
@@ -81,7 +81,7 @@ def whole_number(path: str | Path, line: int, fields: Mapping[str, Any], name: s
     value = fields.get(name)
     if not is_whole_number(value, low):
         raise wrong_field(path, line, fields, name, whole_number_from(low))
-    return cast(int, value)
+    return value
 
 
 def wrong_field(path: str | Path, line: int, fields: Mapping[str, Any], name: str, allowed: str) -> WorkloadError:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from nanovllm.checks import is_number, is_whole_number, whole_number_from
 from nanovllm.engine.sequence import MAX_TOKEN_ID
 from nanovllm.errors import ConfigError
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import RequestId
-from sim.checks import is_number, is_whole_number, whole_number_from
 
 _TEXT = "text of at least one character"
 _TOKEN_IDS = f"token ids, whole numbers from 0 to {MAX_TOKEN_ID}"

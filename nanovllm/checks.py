@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import sys
+from typing import TypeGuard
 
 from nanovllm.errors import ConfigError
 
@@ -12,14 +13,14 @@ def whole_number_from(low: int) -> str:
     return f"a whole number from {low} upward"
 
 
-def is_whole_number(value: object, low: int) -> bool:
+def is_whole_number(value: object, low: int) -> TypeGuard[int]:
     """Whether ``value`` is an int, no bool, and at least ``low``."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= low
 
 
-def is_number(value: object) -> bool:
-    """Whether ``value`` is an int or float, no bool, and finite."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is an int or float, no bool, and finite: an int that no float can hold is not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def check_whole_number(name: str, value: object, low: int) -> None:
