@@ -2,10 +2,10 @@
 
 As in::
 
-    + B: a prompt of 64 tokens, at most 8 to generate
+    + request B: a prompt of 64 tokens, at most 8 to generate
     step 3 prefill 20 tokens | B: hit 32 (blocks 5 6), new blocks 7 8, chunk 32..52 of 64, 12 remain | held C: no_blocks
         evicted block 7: its cached content is forgotten
-        published block 7 of B
+        published block 7 of request B
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.words import blocks_named, chunk_range, counted, listed
+from nanovllm.trace.words import blocks_named, chunk_range, counted, describe, listed
 
 
 def to_text(events: Iterable[AnyEvent], *, times: bool = False) -> Iterator[str]:
@@ -116,15 +116,14 @@ class _StepText:
         self._parts.append(f"held {event.request}: {event.reason}")
 
     def _evict(self, event: BlockEvicted) -> None:
-        self._notes.append(f"evicted block {event.block}: its cached content is forgotten")
+        self._notes.append(f"{describe(event)}: its cached content is forgotten")
 
     def _preempt(self, event: Preempted) -> None:
-        who = f"preempted request {event.request} for {event.for_request}"
         often = f" ({_ordinal(event.count)} time)" if event.count > 1 else ""
-        self._notes.append(f"{who}{often}: loses the KV of {counted(event.tokens_lost, 'token')}")
+        self._notes.append(f"{describe(event)}{often}: loses the KV of {counted(event.tokens_lost, 'token')}")
 
     def _publish(self, event: BlocksHashed) -> None:
-        self._notes.append(f"published {blocks_named(event.blocks)} of request {event.request}")
+        self._notes.append(describe(event))
 
     def _append_tokens(self, event: TokensAppended) -> None:
         pairs = [f"{request} gets {token}" for request, token in zip(event.requests, event.tokens, strict=False)]
