@@ -24,10 +24,11 @@ def parse_steps(text: str) -> tuple[int, int | None]:
 
 def of_steps(events: list[AnyEvent], first: int, last: int | None) -> list[AnyEvent]:
     """The header and the events of these steps. Raises ``UserError`` if there are none."""
-    groups = [(step, group) for step, group in _by_step(events)]
+    groups = list(_by_step(events))
     chosen = [group for step, group in groups if first <= step and (last is None or step <= last)]
     if not chosen:
-        raise UserError(f"there is no such step: the trace has steps {groups[0][0]} to {groups[-1][0]}")
+        there_are = f"steps {groups[0][0]} to {groups[-1][0]}" if groups else "none"
+        raise UserError(f"there is no such step: the trace has {there_are}")
     return [events[0], *chain.from_iterable(chosen)]
 
 

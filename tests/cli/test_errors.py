@@ -158,6 +158,14 @@ def test_a_part_of_a_trace_that_is_not_there(words: tuple[str, ...], part: str, 
     assert_refused(run("trace", "show", trace, *words), part)
 
 
+def test_a_step_of_a_trace_that_has_none(trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    header = tmp_path / "header.jsonl"
+    header.write_bytes(trace.read_bytes().splitlines(keepends=True)[0])
+    outcome = run("trace", "show", header, "--steps", "3")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.endswith("\nerror: there is no such step: the trace has none\n")
+
+
 def test_a_file_that_is_no_trace(workload: Path, run: RunCommand) -> None:
     for command in ("show", "check", "metrics", "perfetto"):
         assert_refused(run("trace", command, workload), f"{workload}:1: ")
