@@ -135,15 +135,12 @@ def run(
     )
     events: list[AnyEvent] = []
     memory = WatchedMemory(num_blocks, block_size)
-    engine = memory.engine = Engine(config, memory, clock=VirtualClock(), emit=events.append)
-    if scheduler is not None:
-        engine.scheduler = scheduler(engine.config, events.append)
+    engine = memory.engine = Engine(config, memory, clock=VirtualClock(), emit=events.append, scheduler=scheduler)
     if block_manager is not None:
         engine.scheduler.block_manager = block_manager(
             num_blocks, block_size, enable_prefix_caching=config.enable_prefix_caching, emit=events.append
         )
-    rules = [config.policy, *(rule.__name__ for rule in (scheduler, block_manager) if rule is not None)]
-    events[0] = msgspec.structs.replace(events[0], policy=" with ".join(rules))
+        events[0] = msgspec.structs.replace(events[0], policy=f"{config.policy} with {block_manager.__name__}")
     return MuseumRun(events, memory.misreads, _drive(engine, lines, max_steps))
 
 
