@@ -39,6 +39,6 @@ def assert_near(actual: torch.Tensor, expected: torch.Tensor, *, factor: float =
     """All numbers are finite and as near to ``expected``, in float64, as the type of ``actual`` lets them be."""
     assert actual.shape == expected.shape
     assert actual.isfinite().all(), "a number is missing or computed from one that is not there"
-    size = expected.abs().max().clamp(min=1e-3)
+    size = expected.abs().max().clamp(min=0.25)
     error = ((actual.double() - expected).abs().max() / size).item()
     assert error <= _TOLERANCE[actual.dtype] * factor, f"off by {error:.2e} of the largest number"

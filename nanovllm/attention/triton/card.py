@@ -1,0 +1,31 @@
+"""What launches need to know of the card that they run on."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+MEASURED_MULTIPROCESSORS = 132
+"""Of the NVIDIA H200, on which the launch parameters were measured."""
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Of this card; on a CPU, in Triton's interpreter, as if it were the card that was measured."""
+    if device.type != "cuda":
+        return MEASURED_MULTIPROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@cache
+def shared_memory_bytes(device: torch.device) -> int:
+    """The most that one program may take."""
+    if device.type != "cuda":
+        return 232_448
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+def fitting_stages(num_stages: int, stage_bytes: int, fixed_bytes: int, device: torch.device) -> int:
+    """``num_stages`` loads in flight, or as many as fit into shared memory beside ``fixed_bytes``; at least 1."""
+    return max(min(num_stages, (shared_memory_bytes(device) - fixed_bytes) // stage_bytes), 1)

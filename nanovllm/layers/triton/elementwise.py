@@ -1,0 +1,123 @@
+"""Norms and activations between the matrix products, each in one launch."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def silu(x):
+    """``x`` times its logistic function."""
+    return x / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def rms_norm_kernel(
+    x,  # [num_rows, SIZE]
+    residual,  # [num_rows, SIZE]: what is added to ``x`` first, or None
+    total,  # out [num_rows, SIZE]: the sum, if there is a residual
+    weight,  # [SIZE]
+    out,  # [num_rows, SIZE]
+    eps,
+    stride_x,
+    SIZE: tl.constexpr,
+    SIZE_UP: tl.constexpr,  # SIZE rounded up to a power of 2
+    PDL: tl.constexpr,
+):
+    """One row."""
+    row = tl.program_id(0).to(tl.int64)
+    dtype: tl.constexpr = out.dtype.element_ty
+    place = tl.arange(0, SIZE_UP)
+    mask = place < SIZE
+    scale = tl.load(weight + place, mask=mask, other=0.0).to(tl.float32)
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    wide = tl.load(x + row * stride_x + place, mask=mask, other=0.0).to(tl.float32)
+    if residual is not None:
+        wide += tl.load(residual + row * SIZE + place, mask=mask, other=0.0).to(tl.float32)
+        tl.store(total + row * SIZE + place, wide.to(dtype), mask=mask)
+        wide = wide.to(dtype).to(tl.float32)
+    # In the steps, and with the roundings, of layers.norm.RMSNorm.
+    normed = (wide * tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps)).to(dtype).to(tl.float32)
+    tl.store(out + row * SIZE + place, (normed * scale).to(dtype), mask=mask)
+
+
+@triton.jit
+def silu_mul_kernel(
+    gate_up,  # [num_rows, 2 * SIZE]: gate first, then up
+    out,  # [num_rows, SIZE]
+    SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Some numbers of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    mask = place < SIZE
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    gate = tl.load(gate_up + row * 2 * SIZE + place, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + row * 2 * SIZE + SIZE + place, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out + row * SIZE + place, (silu(gate) * up).to(out.dtype.element_ty), mask=mask)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, *, num_warps: int = 4, pdl: bool = False) -> Tensor:
+    """``layers.norm.RMSNorm`` of ``x`` ``[num_rows, size]``, whose rows may lie apart; ``weight`` ``[size]``. Returns
+    ``[num_rows, size]``."""
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    _launch_norm(x, None, None, weight, out, eps, num_warps, pdl)
+    return out
+
+
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, *, num_warps: int = 4, pdl: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``x + residual``, and its RMSNorm: all ``[num_rows, size]``; ``residual`` contiguous."""
+    assert residual.is_contiguous(), "rows lie side by side"
+    total, out = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
+    _launch_norm(x, residual, total, weight, out, eps, num_warps, pdl)
+    return total, out
+
+
+def _launch_norm(
+    x: Tensor,
+    residual: Tensor | None,
+    total: Tensor | None,
+    weight: Tensor,
+    out: Tensor,
+    eps: float,
+    num_warps: int,
+    pdl: bool,
+) -> None:
+    assert x.stride(1) == 1, "the numbers of a row lie side by side"
+    num_rows, size = x.shape
+    rms_norm_kernel[(num_rows,)](
+        x,
+        residual,
+        total,
+        weight,
+        out,
+        eps,
+        x.stride(0),
+        SIZE=size,
+        SIZE_UP=triton.next_power_of_2(size),
+        PDL=pdl,
+        num_warps=num_warps,
+        launch_pdl=pdl,
+    )
+
+
+def silu_mul(gate_up: Tensor, *, tile: int = 1024, num_warps: int = 4, pdl: bool = False) -> Tensor:
+    """``silu(gate) * up`` of ``[num_rows, 2 * size]``, contiguous: gate, then up. Returns ``[num_rows, size]``."""
+    assert gate_up.is_contiguous(), "rows lie side by side"
+    num_rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    out = torch.empty(num_rows, size, dtype=gate_up.dtype, device=gate_up.device)
+    silu_mul_kernel[(num_rows, triton.cdiv(size, tile))](
+        gate_up, out, SIZE=size, TILE=tile, PDL=pdl, num_warps=num_warps, launch_pdl=pdl
+    )
+    return out

@@ -1,0 +1,127 @@
+"""Fused linear maps equal the layers one after the other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+# Before the kernels: where there is no Triton, it skips this module.
+from tests.kernels import DTYPES, INTERPRETED, assert_near, generator, randn
+
+# isort: split
+from nanovllm.layers.triton.launch_parameters import GemvParameters, RowsParameters
+from nanovllm.layers.triton.linear import fused_linear
+
+EPS = 1e-5
+GEMV = GemvParameters(cols=16, num_warps=4)
+ROWS = RowsParameters(cols=16, depth=32, slices=2, num_stages=2)
+
+
+def check(
+    num_rows: int,
+    out_size: int,
+    in_size: int,
+    dtype: torch.dtype,
+    *,
+    bias: bool = False,
+    norm: bool = False,
+    is_gated: bool = False,
+    residual: bool = False,
+    rows: RowsParameters | None = ROWS,
+    gemv: GemvParameters | None = GEMV,
+    apart: int = 0,
+) -> None:
+    rng = generator(out_size * 1000 + in_size)
+    total = out_size * (1 + is_gated)
+    x = randn(num_rows, in_size + apart, dtype=dtype, rng=rng)[:, :in_size]
+    weight = randn(total, in_size, dtype=dtype, rng=rng, scale=in_size**-0.5)
+    bias_values = randn(total, dtype=dtype, rng=rng) if bias else None
+    norm_values = 1 + randn(in_size, dtype=dtype, rng=rng, scale=0.2) if norm else None
+    residual_values = randn(num_rows, out_size, dtype=dtype, rng=rng) if residual else None
+    out = fused_linear(
+        x,
+        weight,
+        bias_values,
+        norm=norm_values,
+        eps=EPS,
+        is_gated=is_gated,
+        residual=residual_values,
+        gemv_parameters=gemv,
+        rows_parameters=rows,
+    )
+    expected = x.double()
+    if norm_values is not None:
+        expected = expected * torch.rsqrt(expected.square().mean(-1, keepdim=True) + EPS) * norm_values.double()
+    expected = expected @ weight.double().T
+    if bias_values is not None:
+        expected = expected + bias_values.double()
+    if is_gated:
+        gate, up = expected.chunk(2, dim=-1)
+        expected = torch.nn.functional.silu(gate) * up
+    if residual_values is not None:
+        expected = expected + residual_values.double()
+    assert_near(out, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("num_rows", [1, 2, 5, 16])
+@pytest.mark.parametrize(
+    ("norm", "is_gated", "residual"), [(True, False, False), (False, False, True), (True, True, True)]
+)
+def test_the_maps_of_a_decoder(num_rows: int, norm: bool, is_gated: bool, residual: bool, dtype: torch.dtype) -> None:
+    check(num_rows, 48, 128, dtype, norm=norm, is_gated=is_gated, residual=residual)
+
+
+@pytest.mark.parametrize("num_rows", [1, 3])
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_bias(num_rows: int, is_gated: bool) -> None:
+    check(num_rows, 32, 64, torch.float32, bias=True, is_gated=is_gated, residual=True)
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 17, 32])
+@pytest.mark.parametrize(("out_size", "in_size"), [(7, 40), (33, 100), (48, 136)])
+def test_sizes_that_no_tile_divides(num_rows: int, out_size: int, in_size: int) -> None:
+    check(num_rows, out_size, in_size, DTYPES[1], norm=True, is_gated=True, apart=8)
+
+
+@pytest.mark.parametrize("num_rows", [1, 4])
+@pytest.mark.parametrize(("out_size", "in_size"), [(256, 1024), (64, 3072), (256, 896)])
+def test_the_default_parameters(num_rows: int, out_size: int, in_size: int) -> None:
+    check(num_rows, out_size, in_size, DTYPES[-1], norm=True, is_gated=True, rows=None, gemv=None)
+
+
+def test_a_norm_of_large_numbers_does_not_overflow_float16() -> None:
+    rng = generator(0)
+    x = randn(2, 64, dtype=torch.float32, rng=rng, scale=10_000).half()
+    weight = randn(16, 64, dtype=torch.float16, rng=rng)
+    norm = torch.full_like(x[0], 8.0)
+    out = fused_linear(x, weight, norm=norm, eps=EPS, rows_parameters=ROWS)
+    wide = x.double()
+    expected = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True)) * 8 @ weight.double().T
+    assert_near(out, expected)
+
+
+@settings(max_examples=25 if INTERPRETED else 100)
+@given(
+    st.integers(1, 32),
+    st.integers(1, 40),
+    st.integers(1, 90),
+    st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
+    st.sampled_from([1, 2, 4]),
+)
+def test_any_sizes(
+    num_rows: int, out_size: int, in_size: int, options: tuple[bool, bool, bool, bool], slices: int
+) -> None:
+    bias, norm, is_gated, residual = options
+    check(
+        num_rows,
+        out_size,
+        in_size,
+        torch.float32,
+        bias=bias,
+        norm=norm,
+        is_gated=is_gated,
+        residual=residual,
+        rows=ROWS._replace(slices=slices, depth=16),
+    )
