@@ -29,7 +29,7 @@ class LLM(TextGenerator):
     >>> outputs = llm.generate(["The capital of France is"], SamplingParams(temperature=0, max_tokens=8))
     >>> outputs[0].text, outputs[0].finish_reason, outputs[0].metrics.ttft_s
 
-    Scripts written for nano-vLLM run unchanged. A context manager; else ``close()`` frees the memory.
+    nano-vLLM's example and benchmark scripts run unchanged. A context manager; else ``close()`` frees the memory.
     """
 
     def __init__(self, model: str | os.PathLike[str], *, trace: TraceTarget | None = None, **options: Any) -> None:
