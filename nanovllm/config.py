@@ -40,6 +40,9 @@ class Config:
     """Who is scheduled when; one of ``POLICIES``."""
     eos: int | tuple[int, ...] = -1
     """End-of-sequence token id, or several. -1: none."""
+    lookahead: bool = True
+    """Decide a step while the backend still computes the one before, where it can be given steps ahead of time. What
+    is generated is the same."""
     seed: int = 0
     """Source of all draws of requests that bring no seed of their own."""
 
@@ -64,7 +67,7 @@ class Config:
         self._check_int("tensor_parallel_size", 1, "a whole number from 1 upward")
         if self.num_kvcache_blocks != -1:
             self._check_int("num_kvcache_blocks", 1, "a whole number from 1 upward, or -1 for all that fit")
-        for name in ("enable_prefix_caching", "enforce_eager"):
+        for name in ("enable_prefix_caching", "enforce_eager", "lookahead"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "true or false")
         for name, allowed in (("policy", POLICIES), ("device", DEVICES), ("dtype", DTYPES)):
