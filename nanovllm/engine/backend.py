@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from nanovllm.engine.batch import ScheduledBatch
 
@@ -30,4 +30,39 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back memory, processes and files. Calling it again does nothing."""
+        ...
+
+
+class PendingStep(Protocol):
+    """A step on its way."""
+
+    def result(self) -> list[int]:
+        """Wait for the step; then as ``Backend.execute``: one sampled token id per sequence, in order.
+
+        Whatever it raises says that the backend is broken: what was decided since counted on this step. After
+        that, and after a Ctrl-C, it may be called again.
+        """
+        ...
+
+
+@runtime_checkable
+class AsynchronousBackend(Backend, Protocol):
+    """A backend that can be given a step while it still computes the one before (see ``lookahead``).
+
+    Steps are computed in the order of ``submit``, so each finds the KV that those before it wrote. At most two are on
+    their way at once, and their results are asked for in that order too.
+    """
+
+    def submit(self, batch: ScheduledBatch) -> PendingStep:
+        """Let ``batch`` be computed next, without waiting for the step before it.
+
+        All that is needed of the sequences must be read before ``submit`` returns: they go on changing. Everything
+        in them is as for ``execute``, but for one thing: the *newest* token of a sequence is ``UNKNOWN_TOKEN`` if it
+        is sampled by the step submitted last, which then had this same ``Sequence`` in its batch. The backend takes
+        that token from where it sampled it. Some of these sequences may have ended meanwhile; what is computed of
+        them is dropped.
+
+        Raises ``StepError`` if this batch cannot be computed but later ones may, like ``execute``; steps submitted
+        before are not affected.
+        """
         ...

@@ -1,46 +1,30 @@
-"""The loop: hand over arrivals, schedule, execute, postprocess; the same for every backend and clock."""
+"""The loop: hand over arrivals, carry out steps; the same for every backend and clock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from nanovllm.config import Config
-from nanovllm.engine.backend import Backend
-from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.backend import AsynchronousBackend, Backend
 from nanovllm.engine.clock import Clock, WallClock
+from nanovllm.engine.held_events import HeldEvents
+from nanovllm.engine.lookahead import Lookahead
 from nanovllm.engine.policies import SCHEDULERS
 from nanovllm.engine.request import Request
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence
-from nanovllm.errors import RequestError, StepError
-from nanovllm.trace.events import (
-    SCHEMA_VERSION,
-    Emit,
-    RequestId,
-    RequestRejected,
-    StepFinished,
-    StepStarted,
-    TraceStarted,
-)
-
-
-class StepResult(NamedTuple):
-    """What one step did, and when on the engine's clock. ``num_tokens``: how many it computed. ``error`` says why
-    its requests failed, if they did."""
-
-    step: int
-    batch: ScheduledBatch
-    finished: list[Sequence]
-    error: StepError | None
-    num_tokens: int
-    started_s: float
-    finished_s: float
+from nanovllm.engine.steps import Lockstep, StepResult, Steps
+from nanovllm.errors import RequestError
+from nanovllm.trace.events import SCHEMA_VERSION, Emit, RequestId, RequestRejected, TraceStarted
 
 
 class Engine:
-    """Drives a backend by a scheduler. ``emit`` receives each event of the trace, if given."""
+    """Drives a backend by a scheduler. ``emit`` receives each event of the trace, if given.
+
+    With a backend that can be given a step before it has finished the last one, and ``config.lookahead``, the engine
+    is one step ahead of it: see ``lookahead``.
+    """
 
     def __init__(
         self,
@@ -57,15 +41,27 @@ class Engine:
         self.config = replace(config, num_kvcache_blocks=backend.num_kv_blocks)
         self.backend = backend
         self.clock: Clock = WallClock() if clock is None else clock
-        self.scheduler = (SCHEDULERS[config.policy] if scheduler is None else scheduler)(self.config, emit)
-        self.step_index = 0
         self.rejected: list[tuple[RequestId, RequestError]] = []
         self._vocab_size = vocab_size
         self._emit = emit
+        make_scheduler = SCHEDULERS[config.policy] if scheduler is None else scheduler
+        if config.lookahead and isinstance(backend, AsynchronousBackend):
+            events = None if emit is None else HeldEvents(emit)
+            self._emit = None if events is None else events.take
+            self.scheduler = make_scheduler(self.config, self._emit)
+            self._steps: Steps = Lookahead(self.scheduler, backend, self.clock, events)
+        else:
+            self.scheduler = make_scheduler(self.config, emit)
+            self._steps = Lockstep(self.scheduler, backend, self.clock, emit)
         if emit is not None:
             policy = config.policy if scheduler is None else scheduler.__name__
             options = self.config.scheduling_options()
             emit(TraceStarted(SCHEMA_VERSION, backend.name, policy, config.model, options))
+
+    @property
+    def step_index(self) -> int:
+        """The next step to be decided; while it is, the current one."""
+        return self._steps.step_index
 
     # ---- requests --------------------------------------------------------------------------------------------
 
@@ -106,14 +102,18 @@ class Engine:
         """
         arrivals = _Arrivals(requests)
         while True:
-            while arrivals.head is not None and self._is_due(arrivals.head):
-                self._add_or_reject(arrivals.pop())
-            if not self.scheduler.is_finished():
-                yield self.step()
-            elif arrivals.head is not None:
-                self._skip_to(arrivals.head)
-            else:
-                return
+            due = list(arrivals.pop_while(self._is_due))
+            if not self._steps.are_in_flight:
+                self._hand_over(due)
+                due.clear()
+                if self.scheduler.is_finished():
+                    if arrivals.head is None:
+                        return
+                    self._skip_to(arrivals.head)
+                    continue
+            result = self.turn(due)
+            if result is not None:
+                yield result
 
     def _is_due(self, request: Request) -> bool:
         if request.arrival_step is not None:
@@ -122,9 +122,13 @@ class Engine:
 
     def _skip_to(self, request: Request) -> None:
         if request.arrival_step is not None:
-            self.step_index = request.arrival_step
+            self._steps.step_index = request.arrival_step
         else:
             self.clock.wait_until(request.arrival_s)
+
+    def _hand_over(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            self._add_or_reject(request)
 
     def _add_or_reject(self, request: Request) -> None:
         try:
@@ -132,35 +136,24 @@ class Engine:
         except RequestError as error:
             self.rejected.append((request.request_id, error))
 
-    def step(self) -> StepResult:
-        """One step: schedule, execute, postprocess. A step that schedules nothing does not call the backend."""
-        step, scheduler, emit = self.step_index, self.scheduler, self._emit
-        started_s = self.clock.now()
-        if emit is not None:
-            queues = len(scheduler.waiting), len(scheduler.running)
-            emit(StepStarted(step, started_s, *queues, scheduler.block_manager.num_free_blocks))
-        batch = scheduler.schedule()
-        num_tokens = batch.num_tokens
-        finished: list[Sequence] = []
-        step_error: StepError | None = None
-        if batch.sequences:
-            try:
-                token_ids = self.backend.execute(batch)
-            except StepError as error:
-                step_error, finished = error, self._fail(batch)
-            else:
-                finished = scheduler.postprocess(batch.sequences, token_ids, batch.is_prefill, self.clock.now())
-        finished_s = self.clock.now()
-        if emit is not None:
-            emit(StepFinished(step, finished_s, batch.phase, num_tokens))
-        self.step_index += 1
-        return StepResult(step, batch, finished, step_error, num_tokens, started_s, finished_s)
+    def turn(self, arrivals: Iterable[Request] = ()) -> StepResult | None:
+        """One turn of the loop: what can be known of the step in flight is taken in, ``arrivals`` are handed over, the
+        next step is decided. Returns the result of a step, None if there is none yet: the engine just began to look
+        ahead."""
+        self._steps.take_in()
+        self._hand_over(arrivals)
+        return self._steps.go_on()
 
-    def _fail(self, batch: ScheduledBatch) -> list[Sequence]:
-        failed = [seq for seq in batch.sequences if not seq.is_finished]
-        for seq in failed:
-            self.scheduler.finish(seq, "error", self.clock.now())
-        return failed
+    def step(self) -> StepResult:
+        """Turn until there is the result of a step. One that schedules nothing does not call the backend."""
+        while (result := self.turn()) is None:
+            pass
+        return result
+
+    def settle(self) -> None:
+        """When no request is left, wait for what is still in flight, so that no step of the trace is left open."""
+        while self._steps.are_in_flight and self.scheduler.is_finished():
+            self.turn()
 
     def close(self) -> None:
         """Give back what the backend holds."""
@@ -174,8 +167,7 @@ class _Arrivals:
         self._requests = iter(requests)
         self.head = next(self._requests, None)
 
-    def pop(self) -> Request:
-        request = self.head
-        assert request is not None, "no request is left"
-        self.head = next(self._requests, None)
-        return request
+    def pop_while(self, is_due: Callable[[Request], bool]) -> Iterator[Request]:
+        while self.head is not None and is_due(self.head):
+            yield self.head
+            self.head = next(self._requests, None)

@@ -17,7 +17,7 @@ from collections import deque
 from nanovllm.config import Config
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.block_manager import BlockManager
-from nanovllm.engine.sequence import Sequence, SequenceStatus
+from nanovllm.engine.sequence import UNKNOWN_TOKEN, Sequence, SequenceStatus
 from nanovllm.errors import ConfigError, RequestError
 from nanovllm.trace.events import (
     ChunkScheduled,
@@ -212,7 +212,8 @@ class Scheduler:
         """Take in a step's results: one sampled token per scheduled sequence. Returns the sequences that ended.
 
         The token of a sequence whose prompt is still incomplete is discarded. A sequence that was aborted while
-        the step ran has nothing scheduled any more and is passed over.
+        the step ran has nothing scheduled any more and is passed over. Tokens may be ``UNKNOWN_TOKEN`` until
+        ``fill_in`` is told them, which must be before the next ``postprocess``.
         """
         block_size, may_publish = self.block_manager.block_size, self.block_manager.enable_prefix_caching
         for seq in seqs:
@@ -247,9 +248,28 @@ class Scheduler:
     def _finish_reason(self, seq: Sequence, token_id: int) -> str | None:
         if token_id in seq.end_token_ids:
             return "eos" if token_id in self.eos_token_ids and not seq.sampling_params.ignore_eos else "stop"
-        if seq.stop_condition is not None and seq.stop_condition(seq):
+        if seq.stop_condition is not None and token_id != UNKNOWN_TOKEN and seq.stop_condition(seq):
             return "stop"
         return "length" if seq.num_tokens == seq.num_tokens_limit else None
+
+    def fill_in(self, seqs: list[Sequence], token_ids: list[int], time_s: float = 0.0) -> list[Sequence]:
+        """Tell the sampled tokens of a step that ``postprocess`` has taken in without them. Returns the sequences that
+        ended, then or now; of one that ended by its length, the token may show another reason."""
+        ended: list[Sequence] = []
+        for seq, token_id in zip(seqs, token_ids, strict=True):
+            if seq.last_token != UNKNOWN_TOKEN:
+                continue
+            seq.token_ids[-1] = token_id
+            if seq.finish_reason not in (None, "length"):
+                continue  # aborted while its token was on its way
+            reason = self._finish_reason(seq, token_id)
+            if seq.is_finished:
+                seq.finish_reason = reason
+            elif reason is not None:
+                self.finish(seq, reason, time_s)
+            if seq.is_finished:
+                ended.append(seq)
+        return ended
 
     def finish(self, seq: Sequence, reason: str, time_s: float = 0.0) -> None:
         """End a request in whatever queue it stands, and release its blocks."""

@@ -15,6 +15,10 @@ from nanovllm.trace.events import RequestId
 MAX_TOKEN_ID = 2**32 - 1
 """Token ids are hashed as unsigned 32-bit numbers."""
 
+UNKNOWN_TOKEN = -1
+"""Stands for a sequence's newest token as long as the step that samples it is on its way (see ``lookahead``). It is no
+token id, so that hashing it fails."""
+
 
 class SequenceStatus(Enum):
     """Where a sequence stands. A preempted one is ``WAITING`` again."""
@@ -113,8 +117,9 @@ class Sequence:
 
     @property
     def completion_token_ids(self) -> list[int]:
-        """The tokens generated so far."""
-        return self.token_ids[self.num_prompt_tokens :]
+        """The tokens generated so far, as far as they are known."""
+        num_known_tokens = self.num_tokens - (self.last_token == UNKNOWN_TOKEN)
+        return self.token_ids[self.num_prompt_tokens : num_known_tokens]
 
     @property
     def last_token(self) -> int:

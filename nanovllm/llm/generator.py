@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from nanovllm.config import Config
-from nanovllm.engine.engine import StepResult
 from nanovllm.engine.request import Request
+from nanovllm.engine.steps import StepResult
 from nanovllm.errors import RequestError
 from nanovllm.llm.feed import Feed
 from nanovllm.llm.interrupts import uninterrupted
@@ -226,6 +226,8 @@ class TextGenerator:
                 raise
             for request_id in ids:
                 self.engine.abort(request_id)
+        finally:
+            self.engine.settle()
 
 
 def _raise_if_all_rejected(outputs: Sequence[RequestOutput | None]) -> None:

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from nanovllm.engine.engine import StepResult
+from nanovllm.engine.steps import StepResult
 
 if TYPE_CHECKING:
     from rich.progress import Progress

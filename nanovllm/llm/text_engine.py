@@ -10,9 +10,10 @@ import msgspec
 from nanovllm.config import Config
 from nanovllm.engine.backend import Backend
 from nanovllm.engine.clock import Clock
-from nanovllm.engine.engine import Engine, StepResult
+from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.engine.sequence import Sequence
+from nanovllm.engine.steps import StepResult
 from nanovllm.errors import NanoVllmError, RequestError, UserError
 from nanovllm.llm.detokenizer import TextDecoder
 from nanovllm.llm.interrupts import uninterrupted
@@ -26,8 +27,9 @@ from nanovllm.trace.events import Emit, RequestId
 class TextEngine(Engine):
     """An engine that turns what it did for a request into a ``RequestOutput``.
 
-    Whoever calls ``step`` moves all requests; the output of one that has ended waits in ``outputs`` until it is
-    taken. So several callers may share an engine, from several threads too: ``lock`` is held while anything changes.
+    Whoever calls ``step`` or ``turn`` moves all requests; the output of one that has ended waits in ``outputs`` until
+    it is taken. So several callers may share an engine, from several threads too: ``lock`` is held while anything
+    changes.
     """
 
     def __init__(
@@ -48,8 +50,8 @@ class TextEngine(Engine):
         self.outputs: dict[RequestId, RequestOutput] = {}
         """Outputs that nobody has taken yet."""
         self._num_numbered = 0
-        self._is_stepping = False
-        self._aborted_in_step: list[RequestId] = []
+        self._is_turning = False
+        self._aborted_in_turn: list[RequestId] = []
         self._is_closed = False
 
     def new_request_id(self) -> int:
@@ -86,11 +88,11 @@ class TextEngine(Engine):
             return sequence
 
     def abort(self, request_id: RequestId) -> bool:
-        """See ``Engine.abort``. During a step, another thread waits for its end; a listener that is called within
-        the step only makes a note for its end."""
+        """See ``Engine.abort``. During a turn, another thread waits for its end; a listener that is called within
+        the turn only makes a note for its end."""
         with self.lock:
-            if self._is_stepping:
-                self._aborted_in_step.append(request_id)
+            if self._is_turning:
+                self._aborted_in_turn.append(request_id)
                 return request_id in self.live
             was_there = super().abort(request_id)
             if was_there:
@@ -113,26 +115,35 @@ class TextEngine(Engine):
 
     # ---- steps -----------------------------------------------------------------------------------------------
 
-    def step(self) -> StepResult:
-        """See ``Engine.step``. A Ctrl-C waits until the step is complete."""
+    def turn(self, arrivals: Iterable[Request] = ()) -> StepResult | None:
+        """See ``Engine.turn``. A Ctrl-C waits until the turn is complete."""
         with self.lock, uninterrupted():
-            self._is_stepping = True
+            self._is_turning = True
             try:
-                result = super().step()
+                result = super().turn(arrivals)
             finally:
-                self._is_stepping = False
-            if result.batch.phase != "decode":
-                self._note_times(result)
-            for seq in result.finished:
-                self._deliver(seq.request_id, result.finished_s, result.error)
-            aborted, self._aborted_in_step = self._aborted_in_step, []
+                self._is_turning = False
+            if result is not None:
+                self._take_result(result)
+            aborted, self._aborted_in_turn = self._aborted_in_turn, []
             for request_id in aborted:
                 self.abort(request_id)
             return result
 
-    def _note_times(self, result: StepResult) -> None:
-        for seq in result.batch.sequences:
-            self.live[seq.request_id].note_step(result.started_s, result.finished_s)
+    def settle(self) -> None:
+        """See ``Engine.settle``."""
+        with self.lock:
+            if not self._is_turning:
+                super().settle()
+
+    def _take_result(self, result: StepResult) -> None:
+        if result.batch.phase != "decode":
+            for seq in result.batch.sequences:
+                live = self.live.get(seq.request_id)
+                if live is not None and live.sequence is seq:  # not aborted while the step was in flight
+                    live.note_step(result.started_s, result.finished_s)
+        for seq in result.finished:
+            self._deliver(seq.request_id, result.finished_s, result.error)
 
     def _deliver(self, request_id: RequestId, time_s: float, error: NanoVllmError | None = None) -> None:
         live = self.live.pop(request_id)

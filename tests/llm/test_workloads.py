@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nanovllm.engine.engine import StepResult
 from nanovllm.engine.request import Request
+from nanovllm.engine.steps import StepResult
 from nanovllm.errors import RequestError
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import (
