@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence as TokenIds
+from collections.abc import Callable, Collection, Mapping, Sequence as TokenIds
+from typing import NamedTuple
 
 import xxhash
 
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.block_manager import BlockManager
-from nanovllm.engine.sequence import Sequence
+from nanovllm.engine.sequence import UNKNOWN_TOKEN, Sequence
 from nanovllm.errors import StepError
 from nanovllm.trace.events import RequestId
 
@@ -17,6 +18,20 @@ KeyValue = tuple[int, int]
 
 LARGE_VOCABULARY = 2**31
 """So many token ids that no sampled one ever equals a token of a test's prompt."""
+
+
+class Row(NamedTuple):
+    """What a step computes of one sequence: the tokens ``token_ids``, which stand at ``start`` and after it."""
+
+    seq: Sequence
+    start: int
+    token_ids: list[int]
+    block_table: list[int]
+
+    @classmethod
+    def of(cls, seq: Sequence) -> Row:
+        start = seq.num_cached_tokens
+        return cls(seq, start, seq.token_ids[start : start + seq.num_scheduled_tokens], list(seq.block_table))
 
 
 class HashBackend:
@@ -41,10 +56,10 @@ class HashBackend:
         vocab_size: int = LARGE_VOCABULARY,
         failing_calls: Collection[int] = (),
     ) -> None:
-        """``failing_calls``: which calls of ``execute``, counted from 0, raise ``StepError``."""
+        """``failing_calls``: which steps, counted from 0, raise ``StepError`` when they are handed over."""
         self.num_kv_blocks = num_kv_blocks
-        self.calls: list[list[tuple[RequestId | None, int, int]]] = []
-        """Of each call: the sequences' ids, cached tokens and scheduled tokens."""
+        self.calls: list[list[tuple[RequestId, int, int]]] = []
+        """Of each step: the sequences' ids, cached tokens and scheduled tokens."""
         self.is_closed = False
         self._block_size = block_size
         self._vocab_size = vocab_size
@@ -53,40 +68,106 @@ class HashBackend:
 
     def execute(self, batch: ScheduledBatch) -> list[int]:
         """See ``Backend.execute``."""
-        call = len(self.calls)
-        self.calls.append([(s.request_id, s.num_cached_tokens, s.num_scheduled_tokens) for s in batch.sequences])
-        if call in self._failing_calls:
-            raise StepError(f"call {call} was told to fail")
-        written = [pair for seq in batch.sequences for pair in self._compute(seq)]
-        for slot, key_value in written:
-            self._slots[slot] = key_value
-        ends = [seq.num_cached_tokens + seq.num_scheduled_tokens for seq in batch.sequences]
-        states = [self._read(seq, end) for seq, end in zip(batch.sequences, ends, strict=True)]
-        return [state % self._vocab_size for state in states]
+        return self._compute(self._read_batch(batch))
 
     def close(self) -> None:
         """See ``Backend.close``."""
         self.is_closed = True
 
-    def _compute(self, seq: Sequence) -> list[tuple[int, KeyValue]]:
-        start = seq.num_cached_tokens
-        state = self._read(seq, start)
+    def _read_batch(self, batch: ScheduledBatch) -> list[Row]:
+        call = len(self.calls)
+        self.calls.append([(s.request_id, s.num_cached_tokens, s.num_scheduled_tokens) for s in batch.sequences])
+        if call in self._failing_calls:
+            raise StepError(f"call {call} was told to fail")
+        return [Row.of(seq) for seq in batch.sequences]
+
+    def _compute(self, rows: list[Row]) -> list[int]:
+        written = [pair for row in rows for pair in self._write(row)]
+        for slot, key_value in written:
+            self._slots[slot] = key_value
+        return [self._read(row, row.start + len(row.token_ids)) % self._vocab_size for row in rows]
+
+    def _write(self, row: Row) -> list[tuple[int, KeyValue]]:
+        state = self._read(row, row.start)
         written: list[tuple[int, KeyValue]] = []
-        for position in range(start, start + seq.num_scheduled_tokens):
-            key_value = _key_value(state, seq.token_ids[position])
-            written.append((self._slot(seq, position), key_value))
+        for position, token in enumerate(row.token_ids, start=row.start):
+            key_value = _key_value(state, token)
+            written.append((self._slot(row, position), key_value))
             state = _absorb(state, key_value)
         return written
 
-    def _read(self, seq: Sequence, num_tokens: int) -> int:
+    def _read(self, row: Row, num_tokens: int) -> int:
         state = 0
         for position in range(num_tokens):
-            state = _absorb(state, self._slots[self._slot(seq, position)])
+            state = _absorb(state, self._slots[self._slot(row, position)])
         return state
 
-    def _slot(self, seq: Sequence, position: int) -> int:
+    def _slot(self, row: Row, position: int) -> int:
         block, offset = divmod(position, self._block_size)
-        return seq.block_table[block] * self._block_size + offset
+        return row.block_table[block] * self._block_size + offset
+
+
+class DeferredHashBackend(HashBackend):
+    """A ``HashBackend`` that is given steps ahead of time, and computes each when its result is asked for, as late as
+    a card may.
+
+    Of a sequence it knows what it read when the step was submitted. A token that was unknown then is one of those
+    that it sampled in the step before, and in no other.
+    """
+
+    def __init__(
+        self,
+        num_kv_blocks: int,
+        block_size: int,
+        *,
+        vocab_size: int = LARGE_VOCABULARY,
+        failing_calls: Collection[int] = (),
+        on_submit: Callable[[int], object] = lambda step: None,
+        on_result: Callable[[int], object] = lambda step: None,
+    ) -> None:
+        """``on_submit``, ``on_result``: called with the number of the call first."""
+        super().__init__(num_kv_blocks, block_size, vocab_size=vocab_size, failing_calls=failing_calls)
+        self.pending: list[DeferredStep] = []
+        """The steps on their way."""
+        self.sampled: Mapping[Sequence, int] = {}
+        """By the last step that was computed."""
+        self.on_submit = on_submit
+        self.on_result = on_result
+
+    def submit(self, batch: ScheduledBatch) -> DeferredStep:
+        """See ``AsynchronousBackend.submit``."""
+        self.on_submit(len(self.calls))
+        assert len(self.pending) < 2, "a third step is submitted"
+        step = DeferredStep(self, len(self.calls), self._read_batch(batch))
+        self.pending.append(step)
+        return step
+
+    def compute(self, step: DeferredStep) -> list[int]:
+        """What ``step`` samples; it must be the first of those on their way."""
+        self.on_result(step.call)
+        assert self.pending[0] is step, "results are asked for out of order"
+        sampled = self._compute([self._fill_in(row) for row in step.rows])
+        self.pending.pop(0)
+        self.sampled = {row.seq: token for row, token in zip(step.rows, sampled, strict=True)}
+        return sampled
+
+    def _fill_in(self, row: Row) -> Row:
+        assert UNKNOWN_TOKEN not in row.token_ids[:-1], "a token that is not the newest is unknown"
+        if row.token_ids[-1] != UNKNOWN_TOKEN:
+            return row
+        return row._replace(token_ids=[*row.token_ids[:-1], self.sampled[row.seq]])
+
+
+class DeferredStep(NamedTuple):
+    """A step on its way to a ``DeferredHashBackend``."""
+
+    backend: DeferredHashBackend
+    call: int
+    rows: list[Row]
+
+    def result(self) -> list[int]:
+        """See ``PendingStep.result``."""
+        return self.backend.compute(self)
 
 
 def expected_completion(
