@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 
 from nanovllm.errors import ConfigError, UserError
+from nanovllm.trace.by_step import by_step
 from nanovllm.trace.events import AnyEvent, DecodeScheduled, StepFinished, StepStarted, TokensAppended
 
 
@@ -24,7 +24,7 @@ def parse_steps(text: str) -> tuple[int, int | None]:
 
 def of_steps(events: list[AnyEvent], first: int, last: int | None) -> list[AnyEvent]:
     """The header and the events of these steps. Raises ``UserError`` if there are none."""
-    groups = list(_by_step(events))
+    groups = list(by_step(events))
     chosen = [group for step, group in groups if first <= step and (last is None or step <= last)]
     if not chosen:
         there_are = f"steps {groups[0][0]} to {groups[-1][0]}" if groups else "none"
@@ -35,28 +35,13 @@ def of_steps(events: list[AnyEvent], first: int, last: int | None) -> list[AnyEv
 def of_request(events: list[AnyEvent], request: str) -> list[AnyEvent]:
     """The header, and of each step that concerns a request what concerns it. Raises ``UserError`` if nothing does."""
     chosen = [events[0]]
-    for _, group in _by_step(events):
+    for _, group in by_step(events):
         narrowed = [part for event in group if (part := _narrow(event, request)) is not None]
         if any(not isinstance(event, (StepStarted, StepFinished)) for event in narrowed):
             chosen += narrowed
     if len(chosen) == 1:
         raise UserError(f"nothing in the trace concerns a request {request!r}")
     return chosen
-
-
-def _by_step(events: list[AnyEvent]) -> Iterator[tuple[int, list[AnyEvent]]]:
-    """The events of each step without the header. What comes between two steps belongs to the later one, what follows
-    the last to that."""
-    step, group = 0, []
-    for event in events[1:]:
-        group.append(event)
-        if isinstance(event, StepStarted):
-            step = event.step
-        elif isinstance(event, StepFinished):
-            yield step, group
-            group = []
-    if group:
-        yield step, group
 
 
 def _narrow(event: AnyEvent, request: str) -> AnyEvent | None:

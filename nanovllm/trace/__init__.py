@@ -1,7 +1,7 @@
 """What happened: the events of a run, and everything that reads them. Start with ``events``.
 
 write and read     ``recorder`` (a list), ``jsonl`` (files), ``packed`` (compressed ones)
-state              ``replay`` (events back into state), ``timeline`` (any moment, both ways)
+state              ``replay`` (events back into state), ``timeline`` (any moment, both ways), ``by_step``
 judge              ``check`` (the laws of ``laws``), ``diff`` (where two runs part)
 measure            ``metrics``
 for people         ``text`` (a listing), ``perfetto`` (a picture over time)

@@ -14,6 +14,7 @@ from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.sampling_params import SamplingParams
+from nanovllm.trace.by_step import by_step
 from nanovllm.trace.check import Violation, check
 from nanovllm.trace.events import (
     AnyEvent,
@@ -22,9 +23,7 @@ from nanovllm.trace.events import (
     RequestId,
     RequestRejected,
     StepFinished,
-    StepStarted,
     TokensAppended,
-    TraceStarted,
 )
 from nanovllm.trace.text import to_text
 from sim.museum.memory import Misread, WatchedMemory
@@ -92,21 +91,15 @@ class MuseumRun:
     def listing(self, first_step: int = 0, last_step: int | None = None) -> str:
         """What the trace says of these steps (None: to the end), in lines to read."""
         chosen = [
-            event
-            for step, event in self._in_steps()
-            if step >= first_step and (last_step is None or step <= last_step) and not isinstance(event, TraceStarted)
+            event for step, event in self._in_steps() if step >= first_step and (last_step is None or step <= last_step)
         ]
         return "\n".join(to_text(chosen))
 
     def _in_steps(self) -> Iterator[tuple[int, AnyEvent]]:
-        """The events, each with the step that it stands in, or else the one that follows it."""
-        step = 0
-        for event in self.events:
-            if isinstance(event, StepStarted):
-                step = event.step
-            yield step, event
-            if isinstance(event, StepFinished):
-                step = event.step + 1
+        """The events but for the header, each with its step."""
+        for step, events in by_step(self.events):
+            for event in events:
+                yield step, event
 
 
 def run(
