@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from nanovllm.cli.console import print_table
 from nanovllm.cli.metrics_table import duration
+from nanovllm.trace.by_step import by_step
 from nanovllm.trace.events import (
     AnyEvent,
     ChunkScheduled,
@@ -39,7 +40,7 @@ class Row:
 
     first_step: int
     last_step: int
-    start_s: float
+    start_s: float = 0.0
     end_s: float = 0.0
     before: list[Note] = field(default_factory=list)
     """What happened in the first step until its tokens were computed, but for decoding."""
@@ -94,34 +95,35 @@ def summarize_steps(events: Iterable[AnyEvent]) -> Iterator[Row]:
 
 
 def _each_step(events: Iterable[AnyEvent]) -> Iterator[Row]:
-    arrivals: list[Note] = []
-    row = Row(first_step=0, last_step=0, start_s=0.0)
     narrator = _Narrator()
-    for event in events:
-        if isinstance(event, StepStarted):
-            row = Row(first_step=event.step, last_step=event.step, start_s=event.time, before=arrivals)
-        elif isinstance(event, StepFinished):
-            row.end_s = event.time
-            yield row
-            arrivals = []
-        elif isinstance(event, DecodeScheduled):
-            row.decoding = event.requests
-        elif isinstance(event, RequestAdded):
-            arrivals.append(Note(WAITING, f"{event.request} arrives: {event.prompt_tokens} tokens"))
-        elif isinstance(event, RequestFinished):
-            row.after.append(Note(FINISHED, f"{event.request} is finished ({event.reason})"))
-        elif (note := narrator.tell(event)) is not None:
-            row.before.append(note)
+    for step, group in by_step(events):
+        row = Row(first_step=step, last_step=step)
+        ends = row.before
+        for event in group:
+            if isinstance(event, StepStarted):
+                row.start_s = row.end_s = event.time
+                ends = row.after
+            elif isinstance(event, StepFinished):
+                row.end_s = event.time
+            elif isinstance(event, DecodeScheduled):
+                row.decoding = event.requests
+            elif isinstance(event, RequestFinished):
+                ends.append(Note(FINISHED, f"{event.request} is finished ({event.reason})"))
+            elif (note := narrator.tell(event)) is not None:
+                row.before.append(note)
+        yield row
 
 
 class _Narrator:
-    """Tells of prompts and preemptions; remembers what a sentence needs from the events before."""
+    """Tells of arrivals, prompts and preemptions; remembers what a sentence needs from the events before."""
 
     def __init__(self) -> None:
         self._hit_tokens: dict[RequestId, int] = {}
         self._preempted: set[RequestId] = set()
 
     def tell(self, event: AnyEvent) -> Note | None:
+        if isinstance(event, RequestAdded):
+            return Note(WAITING, f"{event.request} arrives: {event.prompt_tokens} tokens")
         if isinstance(event, PrefixHit):
             self._hit_tokens[event.request] = event.tokens
         elif isinstance(event, ChunkScheduled):

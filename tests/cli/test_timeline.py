@@ -5,7 +5,7 @@ from __future__ import annotations
 from nanovllm.cli.demo import what_is_missing
 from nanovllm.cli.timeline import Row, summarize_steps
 from nanovllm.config import Config
-from nanovllm.trace.events import AnyEvent, StepStarted
+from nanovllm.trace.events import AnyEvent, RequestFinished, StepStarted
 from sim import simulate
 from sim.workload import WorkloadRequest
 
@@ -45,6 +45,17 @@ def test_a_request_may_be_preempted_for_itself() -> None:
     load = [WorkloadRequest(id=index, prompt_len=12, max_tokens=6, arrival_step=0) for index in range(2)]
     notes = [text for _, texts in told(list(summarize_steps(run(load)))) for text in texts]
     assert "1 is preempted: it needs a block, 12 computed tokens are lost" in notes
+
+
+def test_an_end_between_two_steps_belongs_to_the_later_one() -> None:
+    events = run(LOAD[:1])
+    place = next(i for i, event in enumerate(events) if isinstance(event, StepStarted) and event.step == 4)
+    events.insert(place, RequestFinished("other", 0.0, "aborted"))
+    rows = told(list(summarize_steps(events)))
+    assert rows[2:4] == [
+        ("2–3", ["long: 2 tokens each"]),
+        ("4–7", ["other is finished (aborted)", "long: 4 tokens each"]),
+    ]
 
 
 def test_rows_cover_every_step_once() -> None:
