@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -135,6 +136,15 @@ def run(
         )
         events[0] = msgspec.structs.replace(events[0], policy=f"{config.policy} with {block_manager.__name__}")
     return MuseumRun(events, memory.misreads, _drive(engine, lines, max_steps))
+
+
+def side_by_side(
+    lines: Sequence[Line], rule: type[Scheduler] | type[BlockManager], **options: Any
+) -> tuple[MuseumRun, MuseumRun]:
+    """The same requests twice: by our rules, and with ``rule``, a scheduler or a block manager, instead of ours."""
+    if issubclass(rule, Scheduler):
+        return run(lines, **options), run(lines, scheduler=rule, **options)
+    return run(lines, **options), run(lines, block_manager=rule, **options)
 
 
 def _drive(engine: Engine, lines: Iterable[Line], max_steps: int) -> str | None:

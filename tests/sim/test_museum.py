@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pytest
 
 from nanovllm.engine.block_manager import BlockManager
 from nanovllm.engine.scheduler import Scheduler
-from sim.museum import Line, MuseumRun, block_rules, run, scheduler_rules
+from sim.museum import Line, MuseumRun, block_rules, run, scheduler_rules, side_by_side
 
 X4, X8, X12, X32 = (list(range(1, length + 1)) for length in (4, 8, 12, 32))
 
@@ -20,12 +21,17 @@ class Exhibit:
     lines: tuple[Line, ...]
     options: dict[str, Any] = field(default_factory=dict)
 
-    def run_ours(self) -> MuseumRun:
-        return run(self.lines, **self.options)
+    @cached_property
+    def runs(self) -> tuple[MuseumRun, MuseumRun]:
+        return side_by_side(self.lines, self.rule, **self.options)
 
-    def run_theirs(self) -> MuseumRun:
-        kind = "scheduler" if issubclass(self.rule, Scheduler) else "block_manager"
-        return run(self.lines, **{kind: self.rule}, **self.options)
+    @property
+    def ours(self) -> MuseumRun:
+        return self.runs[0]
+
+    @property
+    def theirs(self) -> MuseumRun:
+        return self.runs[1]
 
 
 SLOTS = Exhibit(scheduler_rules.CountsOnlyThisStep, ((4, 6, 0), (4, 6, 0), (4, 3, 1)), {"max_num_seqs": 2})
@@ -87,7 +93,7 @@ def test_every_rule_is_shown() -> None:
 
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.rule.__name__)
 def test_ours_is_sound(exhibit: Exhibit) -> None:
-    ours = exhibit.run_ours()
+    ours = exhibit.ours
     assert (ours.violations, ours.misreads, ours.failure) == ([], [], None)
 
 
@@ -112,18 +118,18 @@ def test_ours_is_sound(exhibit: Exhibit) -> None:
     ids=lambda value: value if isinstance(value, str) else value.rule.__name__,
 )
 def test_the_trace_tells(exhibit: Exhibit, law: str) -> None:
-    theirs = exhibit.run_theirs()
+    theirs = exhibit.theirs
     assert theirs.violations[0].law == law
     assert theirs.events[0].policy.endswith(exhibit.rule.__name__)
 
 
 @pytest.mark.parametrize("exhibit", [COLLISION, UNCHAINED, STALE, TOO_EARLY])
 def test_someone_reads_kv_that_is_not_its_own(exhibit: Exhibit) -> None:
-    assert exhibit.run_theirs().misreads
+    assert exhibit.theirs.misreads
 
 
 def test_what_was_misread_is_told() -> None:
-    [misread] = STALE.run_theirs().misreads
+    [misread] = STALE.theirs.misreads
     assert str(misread) == (
         "step 2: C reads block 0 as the KV of token 1; it holds the KV of token 2004 after [2000, 2001, 2002, 2003]"
     )
@@ -141,32 +147,32 @@ def test_what_was_misread_is_told() -> None:
     ],
 )
 def test_the_run_does_not_come_to_its_end(exhibit: Exhibit, failure: str) -> None:
-    assert exhibit.run_theirs().failure == failure
+    assert exhibit.theirs.failure == failure
 
 
 def test_the_prefix_is_subtracted_twice() -> None:
-    assert TWICE.run_ours().chunks_of("B") == [(5, "32+20"), (6, "52+12")]
-    assert TWICE.run_theirs().chunks_of("B") == [(5, "32+20"), (6, "52-20")]
+    assert TWICE.ours.chunks_of("B") == [(5, "32+20"), (6, "52+12")]
+    assert TWICE.theirs.chunks_of("B") == [(5, "32+20"), (6, "52-20")]
 
 
 def test_what_is_lost_without_an_error() -> None:
-    assert (ONE_COPY.run_ours().chunks_of("D"), ONE_COPY.run_theirs().chunks_of("D")) == ([(3, "4+1")], [(3, "0+5")])
-    ours, theirs = FIRST_FIRST.run_ours(), FIRST_FIRST.run_theirs()
+    assert (ONE_COPY.ours.chunks_of("D"), ONE_COPY.theirs.chunks_of("D")) == ([(3, "4+1")], [(3, "0+5")])
+    ours, theirs = FIRST_FIRST.ours, FIRST_FIRST.theirs
     assert (ours.chunks_of("C"), theirs.chunks_of("C")) == ([(2, "8+5")], [(2, "0+13")])
-    assert (OLDEST.run_ours().preemptions, OLDEST.run_theirs().preemptions) == ([(1, "D")], [(1, "B")])
+    assert (OLDEST.ours.preemptions, OLDEST.theirs.preemptions) == ([(1, "D")], [(1, "B")])
 
 
 def test_other_policies_are_sound_too() -> None:
     for exhibit in (ANYONE, STARVED):
-        theirs = exhibit.run_theirs()
+        theirs = exhibit.theirs
         assert (theirs.violations, theirs.misreads, theirs.failure) == ([], [], None)
-    assert (ANYONE.run_ours().step_tokens, ANYONE.run_theirs().step_tokens) == ([6, 7, 2], [8, 7])
-    assert STARVED.run_ours().token_steps_of("A") == [0, 4, 5, 6]
-    assert STARVED.run_theirs().token_steps_of("A") == [0, 1, 2, 3]
+    assert (ANYONE.ours.step_tokens, ANYONE.theirs.step_tokens) == ([6, 7, 2], [8, 7])
+    assert STARVED.ours.token_steps_of("A") == [0, 4, 5, 6]
+    assert STARVED.theirs.token_steps_of("A") == [0, 1, 2, 3]
 
 
 def test_a_listing_of_some_steps() -> None:
-    ours = FIRST_FIRST.run_ours()
+    ours = FIRST_FIRST.ours
     assert ours.listing(2, 2).splitlines()[:2] == [
         "+ request C: a prompt of 13 tokens, at most 1 to generate",
         "step 2 prefill 5 tokens | C: hit 8 (blocks 0 1), new blocks 2 3, chunk 8..13 of 13",

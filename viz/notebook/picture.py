@@ -22,7 +22,7 @@ class Picture:
     def __init__(self, figure: Figure, words: str) -> None:
         dpi = SHOWN_WIDTH_PX * PIXELS_PER_SHOWN / figure.get_figwidth()
         buffer = BytesIO()
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs={"optimize": True})
         self.png = buffer.getvalue()
         self.words = words
 
