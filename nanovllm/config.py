@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from nanovllm.checks import check_whole_number, is_number, is_whole_number, whole_number_from
 from nanovllm.errors import ConfigError
 
 POLICIES = ("prefill_first",)
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+_FROM_1 = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "kvcache_block_size", "tensor_parallel_size")
+_FROM_0 = ("watermark_blocks", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,20 +57,21 @@ class Config:
     dtype: str = "auto"
     """One of ``DTYPES``. ``auto``: the type the weights are stored in on CUDA, float32 on a CPU."""
     gpu_memory_utilization: float = 0.9
-    """Share of the card's memory that weights, activations and KV pool may take."""
+    """Share of the card's memory that weights, activations and KV pool may take. On a CPU the pool has a fixed size."""
     tensor_parallel_size: int = 1
     """Number of GPUs that share each layer."""
     enforce_eager: bool = False
     """Never capture CUDA graphs."""
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "kvcache_block_size"):
-            self._check_int(name, 1, "a whole number from 1 upward")
-        for name in ("watermark_blocks", "seed"):
-            self._check_int(name, 0, "a whole number from 0 upward")
-        self._check_int("tensor_parallel_size", 1, "a whole number from 1 upward")
-        if self.num_kvcache_blocks != -1:
-            self._check_int("num_kvcache_blocks", 1, "a whole number from 1 upward, or -1 for all that fit")
+        for name in _FROM_1:
+            check_whole_number(name, getattr(self, name), 1)
+        for name in _FROM_0:
+            check_whole_number(name, getattr(self, name), 0)
+        if self.num_kvcache_blocks != -1 and not is_whole_number(self.num_kvcache_blocks, 1):
+            raise ConfigError(
+                "num_kvcache_blocks", self.num_kvcache_blocks, f"{whole_number_from(1)}, or -1 for all that fit"
+            )
         for name in ("enable_prefix_caching", "enforce_eager", "lookahead"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "true or false")
@@ -74,20 +79,15 @@ class Config:
             if getattr(self, name) not in allowed:
                 raise ConfigError(name, getattr(self, name), f"one of {', '.join(allowed)}")
         share = self.gpu_memory_utilization
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+        if not is_number(share) or not 0 < share <= 1:
             raise ConfigError("gpu_memory_utilization", share, "a share above 0, at most 1")
         if not isinstance(self.model, str):
             raise ConfigError("model", self.model, "a directory or a name, as text")
         self._check_eos()
 
-    def _check_int(self, name: str, low: int, allowed: str) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ConfigError(name, value, allowed)
-
     def _check_eos(self) -> None:
         ids = self.eos if isinstance(self.eos, Sequence) else (self.eos,)
-        if not all(isinstance(token, int) and not isinstance(token, bool) and token >= -1 for token in ids):
+        if not all(is_whole_number(token, -1) for token in ids):
             raise ConfigError("eos", self.eos, "a token id, several of them, or -1 for none")
         if not isinstance(self.eos, int):
             object.__setattr__(self, "eos", tuple(ids))
