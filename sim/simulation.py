@@ -82,7 +82,8 @@ def simulate(
     ``model``: a name of ``nanovllm.model_spec.PRESETS``, a directory with a config.json, or a spec; None takes
     ``config.model``, or ``DEFAULT_MODEL`` if that is empty. ``cost_model``: by default the roofline of model and
     ``gpu``. ``config.num_kvcache_blocks`` = -1 stands for as many blocks as fit the card; a ``max_model_len`` above
-    the model's positions is treated as in ``LLM``. ``device`` and ``enforce_eager`` concern real cards only.
+    the model's positions is treated as in ``LLM``. Options that say how a real card is used (``device``,
+    ``enforce_eager``, ``lookahead`` ...) change nothing here.
 
     ``outputs``: the answers of a recorded run instead of drawn ones; its end-of-sequence ids then hold here too.
     If there are none, one is made up, so that ``output_len`` can end a request.
