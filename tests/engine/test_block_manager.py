@@ -149,6 +149,17 @@ def test_without_prefix_caching_nothing_is_published_or_found() -> None:
     assert {type(event) for event in events} == {BlocksAllocated, BlocksFreed}
 
 
+def test_what_a_sequence_finds_of_its_own_is_no_prefix_hit() -> None:
+    manager = BlockManager(8, 4)
+    admit_and_release(manager, [*X, 0])
+    seq = admit(manager, [*X, *Y, 0])
+    assert (seq.num_cached_tokens, seq.num_prefix_hit_tokens) == (9, 4)
+    manager.deallocate(seq)
+    seq.num_preemptions += 1
+    manager.allocate(seq, 2)
+    assert (seq.num_cached_tokens, seq.num_prefix_hit_tokens) == (8, 4)
+
+
 # ---- growth ------------------------------------------------------------------------------------------------------
 
 
