@@ -35,7 +35,7 @@ def num_kv_blocks_that_fit(config: Config, model: ModelSpec, gpu: GPU) -> int:
         raise MemoryPoolError(
             f"gpu={gpu.name!r} has {gpu.memory_bytes / 1e9:.1f} GB, of which gpu_memory_utilization="
             f"{config.gpu_memory_utilization} may be used, but the weights take {weight_bytes / 1e9:.1f} GB, "
-            f"activations and CUDA {other_bytes / 1e9:.1f} GB: no room for a KV block; raise tensor_parallel_size or lower "
-            f"max_num_batched_tokens"
+            f"activations and CUDA {other_bytes / 1e9:.1f} GB: no room for a KV block; raise tensor_parallel_size or "
+            f"lower max_num_batched_tokens"
         )
     return num_blocks
