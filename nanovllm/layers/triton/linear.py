@@ -1,4 +1,4 @@
-"""Linear maps of a few rows, with what stands before and after them in a decoder: one launch for each map.
+"""Linear maps of a few rows, with what stands before and after them in a decoder: one launch for each map, or two.
 
 With so few rows a product's time is that of reading the weights, if their loads start early and are many; libraries are
 made for more rows. Before the product may stand an RMSNorm of the input; after it a bias, the gated activation
@@ -32,7 +32,7 @@ def fused_linear(
     rows_parameters: RowsParameters | None = None,
     pdl: bool = False,
 ) -> Tensor:
-    """``residual + f(RMSNorm(x) W^T + bias)`` in one launch, for up to 32 rows.
+    """``residual + f(RMSNorm(x) W^T + bias)`` for up to 32 rows: one launch, or two if several rows are to be normed.
 
     ``x`` ``[num_rows, in_size]``, whose rows may lie apart; ``weight`` ``[out_size, in_size]``; ``bias`` as long as
     ``weight``. ``norm`` ``[in_size]``: weight of an RMSNorm of ``x`` with ``eps``; None: there is no norm.
@@ -47,13 +47,13 @@ def fused_linear(
     assert weight.is_contiguous(), "rows lie side by side"
     assert residual is None or residual.is_contiguous(), "rows lie side by side"
     out = torch.empty(num_rows, weight.shape[0] // (1 + is_gated), dtype=x.dtype, device=x.device)
-    if norm is not None and num_rows > 1 and x.dtype == torch.float16:
-        # That kernel multiplies by the norm's weight before it knows the factor that makes numbers small: in float16
-        # this may overflow.
+    if norm is not None and num_rows > 1:
+        # Within the product of several rows the norm would cost more than its own launch: its factors are needed
+        # between the loads and the matrix units, which otherwise meet in shared memory.
         x, norm = rms_norm(x, norm, eps, pdl=pdl), None
-    options = {"bias": bias, "norm": norm, "eps": eps, "is_gated": is_gated, "residual": residual, "pdl": pdl}
+    options = {"bias": bias, "is_gated": is_gated, "residual": residual, "pdl": pdl}
     if num_rows == 1:
-        gemv(x, weight, out, parameters=gemv_parameters, **options)
+        gemv(x, weight, out, norm=norm, eps=eps, parameters=gemv_parameters, **options)
     else:
         multiply_rows(x, weight, out, parameters=rows_parameters, **options)
     return out

@@ -15,11 +15,9 @@ def rows_kernel(
     x,  # [num_rows, K], rows stride_x apart
     weight,  # [N, K]; [2 * N, K] if GATED: gate first, then up
     bias,  # as many as the rows of ``weight``, or None
-    norm,  # [K]: weight of an RMSNorm of each row of x, or None
     residual,  # [num_rows, N], or None
     out,  # [num_rows, N]
     num_rows,
-    eps,
     stride_x,
     N: tl.constexpr,
     K: tl.constexpr,
@@ -45,7 +43,6 @@ def rows_kernel(
     x_place = x + row[None, None, :].to(tl.int64) * stride_x + slice_start[:, None, None] + k[None, :, None]
     acc = tl.zeros([SLICES, COLS, ROWS], tl.float32)
     acc_up = tl.zeros([SLICES, COLS, ROWS], tl.float32)
-    squares = tl.zeros([SLICES, DEPTH, ROWS], tl.float32)
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -57,12 +54,6 @@ def rows_kernel(
             x_mask &= slice_start[:, None, None] + start + k[None, :, None] < K
         weights = tl.load(weight_place + start, mask=weight_mask, other=0.0)  # [SLICES, COLS, DEPTH]
         rows = tl.load(x_place + start, mask=x_mask, other=0.0)  # [SLICES, DEPTH, ROWS]
-        if norm is not None:
-            norm_place = slice_start[:, None] + start + k[None, :]
-            norm_weights = tl.load(norm + norm_place, mask=norm_place < K, other=0.0).to(tl.float32)
-            wide = rows.to(tl.float32)
-            squares += wide * wide
-            rows = (wide * norm_weights[:, :, None]).to(weights.dtype)
         acc = tl.dot(weights, rows, acc, input_precision="ieee")
         if GATED:
             up_weights = tl.load(weight_place + N * K + start, mask=weight_mask, other=0.0)
@@ -70,10 +61,6 @@ def rows_kernel(
 
     y = tl.sum(acc, 0)  # [COLS, ROWS]
     up = tl.sum(acc_up, 0)
-    if norm is not None:  # its factor is the same for all of a row, so it may wait till here
-        scale = tl.rsqrt(tl.sum(tl.sum(squares, 1), 0) / K + eps)[None, :]
-        y *= scale
-        up *= scale
     if bias is not None:
         y += tl.load(bias + col, mask=in_n, other=0.0).to(tl.float32)[:, None]
     if GATED:
@@ -93,25 +80,21 @@ def multiply_rows(
     out: Tensor,
     *,
     bias: Tensor | None,
-    norm: Tensor | None,
-    eps: float,
     is_gated: bool,
     residual: Tensor | None,
     parameters: RowsParameters | None,
     pdl: bool,
 ) -> None:
-    """``fused_linear`` of up to 32 rows into ``out`` ``[num_rows, out_size]``."""
+    """``fused_linear``, without a norm, of up to 32 rows into ``out`` ``[num_rows, out_size]``."""
     (num_rows, in_size), out_size = x.shape, out.shape[1]
     cols, depth, slices, num_stages = parameters or rows_parameters(in_size, is_gated, x.itemsize, x.device)
     rows_kernel[(triton.cdiv(out_size, cols),)](
         x,
         weight,
         bias,
-        norm,
         residual,
         out,
         num_rows,
-        eps,
         x.stride(0),
         N=out_size,
         K=in_size,

@@ -31,10 +31,10 @@ def mix(bits):
 def gumbel_noise(bits):
     """Standard Gumbel noise of unsigned 32-bit integers: ``runner.sampler.gumbel_noise`` up to rounding."""
     uniform = ((bits & 0x7FFFFFFF).to(tl.float32) + 0.5) * (2.0**-31 * (1 - 2.0**-23))
-    # log1p(-uniform), exact for small numbers as for large ones (Goldberg 1991, theorem 4).
-    rest = 1.0 - uniform
-    exponential = tl.where(rest == 1.0, uniform, -tl.log(rest) * (uniform / (1.0 - rest)))
-    return -tl.log(exponential)
+    # -log(1 - uniform): by its series while that is small, since 1 - uniform forgets the digits that matter most.
+    series = uniform * (1.0 + uniform * (1 / 2 + uniform * (1 / 3 + uniform * 1 / 4)))
+    exponential = tl.where(uniform < 0.004, series, tl.log2(1.0 - uniform) * -0.6931471805599453)
+    return tl.log2(exponential) * -0.6931471805599453
 
 
 @triton.jit
