@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 import xxhash
 
-from nanovllm.engine.sequence import Sequence
+from nanovllm.engine.sequence import UNKNOWN_TOKEN, Sequence
 from nanovllm.trace.events import BlockEvicted, BlocksAllocated, BlocksFreed, BlocksHashed, Emit, PrefixHit
 
 HashFunction = Callable[[bytes, int], int]
@@ -203,6 +203,8 @@ class BlockManager:
         if first >= num_blocks:
             return
         size = self.block_size
+        is_known = num_blocks * size < seq.num_tokens or seq.last_token != UNKNOWN_TOKEN
+        assert is_known, f"{seq!r} is hashed with a token that is not known yet"
         width_bytes = size * 4
         data = array("I", seq.token_ids[first * size : num_blocks * size]).tobytes()
         parent_hash = seq.block_hashes[-1] if first else 0

@@ -16,8 +16,7 @@ MAX_TOKEN_ID = 2**32 - 1
 """Token ids are hashed as unsigned 32-bit numbers."""
 
 UNKNOWN_TOKEN = -1
-"""Stands for a sequence's newest token as long as the step that samples it is on its way (see ``lookahead``). It is no
-token id, so that hashing it fails."""
+"""Stands for a sequence's newest token as long as the step that samples it is on its way (see ``lookahead``)."""
 
 
 class SequenceStatus(Enum):
