@@ -75,6 +75,7 @@ class _Checker:
         self._step_tokens = 0
         self._phases: set[str] = set()
         self._got_token: set[RequestId] = set()
+        self._got_token_before: set[RequestId] = set()
         self._evicted: list[int] = []
         self._recounted_at = 0
 
@@ -179,12 +180,19 @@ class _Checker:
         state = self._replay.requests.get(event.request)
         if event.reason not in _REASONS:
             self._report("reason", f"request {event.request} ends for {event.reason!r}, not one of {_REASONS}")
-        elif event.reason in _REASONS_WITH_A_TOKEN and event.request not in self._got_token:
-            self._report("reason", f"request {event.request} ends for {event.reason!r} without a token in this step")
+        elif event.reason in _REASONS_WITH_A_TOKEN and not self._may_end_by_token(event):
+            self._report("reason", f"request {event.request} ends for {event.reason!r} without a token that ends it")
         elif event.reason == "length" and state is not None and state.num_completion_tokens != state.max_tokens:
             self._report(
                 "reason", f"request {event.request} ends for its length at {state.num_completion_tokens} tokens"
             )
+
+    def _may_end_by_token(self, event: RequestFinished) -> bool:
+        """Whether the request got a token in this step; or in the step before, if it is what the token says that ends
+        it: an engine that decides one step ahead learns it only then."""
+        if event.request in self._got_token:
+            return True
+        return event.reason != "length" and event.request in self._got_token_before
 
     # ---- after an event --------------------------------------------------------------------------------------
 
@@ -192,7 +200,7 @@ class _Checker:
         self._num_requests_at_start = event.waiting + event.running
         self._step_tokens = 0
         self._phases = set()
-        self._got_token = set()
+        self._got_token_before, self._got_token = self._got_token, set()
 
     def _count_chunk(self, event: ChunkScheduled) -> None:
         limit, num_running = self._option("max_num_seqs"), len(self._replay.running)

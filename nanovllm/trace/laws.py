@@ -42,7 +42,8 @@ WATCHED_LAWS = {
     "watermark": "A new request that is admitted while others run leaves watermark_blocks free.",
     "max_tokens": "No request gets more than max_tokens tokens.",
     "max_model_len": "No sequence is longer than max_model_len.",
-    "reason": "A request ends with a token for eos, stop or length, and for length only at max_tokens.",
+    "reason": "A request ends with a token for eos, stop or length, and for length only at max_tokens. That a token is "
+    "an eos or a stop may be found out in the step after.",
     "ends": "In a complete trace every request ends.",
     "all_free": "At the end of a complete trace all blocks are free.",
 }

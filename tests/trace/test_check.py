@@ -60,6 +60,12 @@ B_PREFILL: list[AnyEvent] = [BlocksAllocated("b", [2]), ChunkScheduled("b", 0, 3
 PREFILLS = [*A_PREFILL, *B_PREFILL]
 TOKENS: list[AnyEvent] = [TokensAppended(["a", "b"], [7, 8]), StepFinished(0, 1.0, "prefill", 9)]
 DECODE: list[AnyEvent] = [StepStarted(1, 1.0, 0, 2, 5), DecodeScheduled(["a", "b"])]
+B_DECODES: list[AnyEvent] = [
+    StepStarted(1, 1.0, 0, 2, 5),
+    DecodeScheduled(["b"]),
+    TokensAppended(["b"], [8]),
+    StepFinished(1, 2.0, "decode", 1),
+]
 PREFILLED = [*two_requests(), *PREFILLS, *TOKENS]
 FREED: list[AnyEvent] = [BlocksFreed("a", [1, 0])]
 PUBLISHED_AND_FREED = [
@@ -140,7 +146,12 @@ BROKEN: list[tuple[str, str, list[AnyEvent]]] = [
     (
         "reason",
         "request a ends for 'eos' without a token",
-        [*PREFILLED, StepStarted(1, 1.0, 0, 2, 5), RequestFinished("a", 1.0, "eos"), *FREED],
+        [*PREFILLED, *B_DECODES, StepStarted(2, 2.0, 0, 2, 5), RequestFinished("a", 2.0, "eos"), *FREED],
+    ),
+    (
+        "reason",
+        "request a ends for 'length' without a token",
+        [*PREFILLED, StepStarted(1, 1.0, 0, 2, 5), RequestFinished("a", 1.0, "length"), *FREED],
     ),
     (
         "reason",
@@ -160,6 +171,11 @@ def test_a_broken_law_is_found(law: str, message: str, events: list[AnyEvent]) -
 def test_held_is_believed_where_it_is_so() -> None:
     held: list[AnyEvent] = [Held("b", "no_slot"), Held("b", "no_budget"), Held("b", "chunk_not_first")]
     assert check([*two_requests(max_num_seqs=1, max_num_batched_tokens=6), *A_PREFILL, *held], complete=False) == []
+
+
+def test_an_end_by_a_token_may_be_found_out_in_the_step_after() -> None:
+    late: list[AnyEvent] = [*DECODE, RequestFinished("a", 1.0, "stop"), *FREED, TokensAppended(["b"], [8])]
+    assert check([*PREFILLED, *late, StepFinished(1, 2.0, "decode", 2)], complete=False) == []
 
 
 def test_the_end_of_a_complete_trace() -> None:
