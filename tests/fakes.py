@@ -152,9 +152,9 @@ class DeferredHashBackend(HashBackend):
         return sampled
 
     def _fill_in(self, row: Row) -> Row:
-        assert UNKNOWN_TOKEN not in row.token_ids[:-1], "a token that is not the newest is unknown"
-        if row.token_ids[-1] != UNKNOWN_TOKEN:
+        if UNKNOWN_TOKEN not in row.token_ids:
             return row
+        assert row.token_ids.index(UNKNOWN_TOKEN) == len(row.token_ids) - 1, "a token before the newest is unknown"
         return row._replace(token_ids=[*row.token_ids[:-1], self.sampled[row.seq]])
 
 

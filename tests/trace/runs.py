@@ -17,7 +17,7 @@ from nanovllm.engine.policies import SCHEDULERS
 from nanovllm.engine.request import Request
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import AnyEvent, Emit, RequestId
-from tests.fakes import HashBackend
+from tests.fakes import DeferredHashBackend, HashBackend
 from tests.strategies import VOCAB_SIZE, configs, workloads
 
 Watch = Callable[[Engine, AnyEvent], None]
@@ -25,7 +25,7 @@ Watch = Callable[[Engine, AnyEvent], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a run does, besides what the engine decides."""
+    """What a run does, besides what the engine decides. ``config.lookahead``: on a backend that takes steps early."""
 
     config: Config
     requests: list[Request]
@@ -33,57 +33,88 @@ class Scenario:
     aborts_before_step: dict[int, list[RequestId]] = field(default_factory=dict)
     aborts_in_call: dict[int, RequestId] = field(default_factory=dict)
 
-    def run(self, emit: Emit | None = None, watch: Watch | None = None) -> list[AnyEvent]:
-        """Run to the end; ``watch`` sees the engine right after each event but the header."""
+    def run(
+        self,
+        emit: Emit | None = None,
+        watch: Watch | None = None,
+        after_step: Callable[[Engine], object] = lambda engine: None,
+    ) -> list[AnyEvent]:
+        """Run to the end; ``watch`` sees the engine right after each event but the header, ``after_step`` after each
+        step."""
         events: list[AnyEvent] = []
-        backend = _Backend(self)
+        engine: Engine | None = None
 
         def listen(event: AnyEvent) -> None:
             events.append(event)
             if emit is not None:
                 emit(event)
-            if watch is not None and backend.engine is not None:
-                watch(backend.engine, event)
+            if watch is not None and engine is not None:
+                watch(engine, event)
 
-        engine = backend.engine = Engine(self.config, backend, clock=backend.clock, emit=listen)
+        def abort_in_call(call: int) -> None:
+            if (request_id := self.aborts_in_call.get(call)) is not None and engine is not None:
+                engine.abort(request_id)
+
+        clock = VirtualClock()
+        backend = (_EarlyBackend if self.config.lookahead else _Backend)(self, clock, abort_in_call)
+        engine = Engine(self.config, backend, clock=clock, emit=listen)
         for result in engine.run(self.requests):
+            after_step(engine)
             for request_id in self.aborts_before_step.get(result.step + 1, ()):
                 engine.abort(request_id)
         return events
 
 
 class _Backend(HashBackend):
-    """Takes a millisecond a token, and may abort a request while it computes."""
+    """Takes a millisecond a token; ``on_call`` is called while it computes, with the number of the call."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        config = scenario.config
+    def __init__(self, scenario: Scenario, clock: VirtualClock, on_call: Callable[[int], object]) -> None:
         super().__init__(
-            config.num_kvcache_blocks,
-            config.kvcache_block_size,
+            scenario.config.num_kvcache_blocks,
+            scenario.config.kvcache_block_size,
             vocab_size=VOCAB_SIZE,
             failing_calls=scenario.failing_calls,
         )
-        self.engine: Engine | None = None
-        self.clock = VirtualClock()
-        self._aborts = scenario.aborts_in_call
+        self._clock = clock
+        self._on_call = on_call
 
     def execute(self, batch: ScheduledBatch) -> list[int]:
         """See ``Backend.execute``."""
-        self.clock.advance(0.001 * batch.num_tokens)
-        if (request_id := self._aborts.get(len(self.calls))) is not None and self.engine is not None:
-            self.engine.abort(request_id)
+        self._clock.advance(0.001 * batch.num_tokens)
+        self._on_call(len(self.calls))
         return super().execute(batch)
 
 
+class _EarlyBackend(DeferredHashBackend):
+    """The same, given steps early; ``on_call`` is called while the step before is computed."""
+
+    def __init__(self, scenario: Scenario, clock: VirtualClock, on_call: Callable[[int], object]) -> None:
+        super().__init__(
+            scenario.config.num_kvcache_blocks,
+            scenario.config.kvcache_block_size,
+            vocab_size=VOCAB_SIZE,
+            failing_calls=scenario.failing_calls,
+            on_submit=on_call,
+            on_result=lambda call: clock.advance(0.001 * sum(num_tokens for *_, num_tokens in self.calls[call])),
+        )
+
+
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
-    """Small pools under pressure, prompts that share prefixes, aborts and failures."""
+def scenarios(draw: st.DrawFn, lookahead: st.SearchStrategy[bool] | None = None) -> Scenario:
+    """Small pools under pressure, prompts that share prefixes, aborts and failures; with and without lookahead unless
+    ``lookahead`` says which."""
     requests = draw(workloads())
     if draw(st.booleans()):
         requests = [msgspec.structs.replace(r, request_id=f"r{r.request_id}") for r in requests]
     numbers, names = st.integers(0, 20), st.sampled_from([request.request_id for request in requests])
     return Scenario(
-        draw(configs(requests, policy=draw(st.sampled_from(sorted(SCHEDULERS))))),
+        draw(
+            configs(
+                requests,
+                policy=draw(st.sampled_from(sorted(SCHEDULERS))),
+                lookahead=draw(st.booleans() if lookahead is None else lookahead),
+            )
+        ),
         requests,
         failing_calls=draw(st.lists(numbers, max_size=1)),
         aborts_before_step=draw(st.dictionaries(numbers, st.lists(names, max_size=2), max_size=2)),

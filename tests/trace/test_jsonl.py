@@ -22,7 +22,7 @@ from nanovllm.trace.jsonl import TraceWriter, iter_events, read_trace, write_tra
 from tests.trace.runs import Scenario, header, preempting_run, request, scenarios
 
 HEADER = TraceStarted(SCHEMA_VERSION, "hash", "prefill_first", "", header())
-CONFIG = Config(num_kvcache_blocks=8, kvcache_block_size=4, max_num_batched_tokens=64, max_num_seqs=8)
+CONFIG = Config(num_kvcache_blocks=8, kvcache_block_size=4, max_num_batched_tokens=64, max_num_seqs=8, lookahead=False)
 HEADER_LINE = msgspec.json.encode(HEADER) + b"\n"
 ADDED = b'{"type":"request_added","request":"a","time":0.0,"arrival":0.0,"prompt_tokens":4,"max_tokens":2}\n'
 
