@@ -1,8 +1,8 @@
 """The examples of a page: found in its Markdown, and run in order, as a reader would run them.
 
 Python blocks share one namespace, commands one directory. What a page shows below a command, or in an ``output``
-block below Python, must be what comes out; a line ``…`` stands for any lines. ``<!-- not run: why -->`` above a
-block says that no test can run it here.
+block below Python, must be what comes out; a line ``…`` stands for any lines, and ``…`` within one for anything.
+``<!-- not run: why -->`` above a block says that no test can run it here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import io
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import metadata
@@ -27,7 +28,15 @@ PAGES = sorted([*ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", *DOCS.rglob(
 PYTHON, CONSOLE, SHELL = "python", "console", "sh"
 COMMANDS_RUN_ELSEWHERE = ("nanovllm demo", "nanovllm models fetch")
 """They take the real model; the page that runs with it runs them."""
-ELISION = "…"
+PARTS_OF_OUTPUT = {
+    "lines": (r"\n…(?=\n)", r"(?:\n.*)*?"),
+    "anything": (r"…", r".*"),
+    "measure": (r"\b\d[\d,]*\.\d+", r"(\d[\d,]*\.\d+)"),
+    "blanks": (r" +", r" +"),
+}
+"""What is not taken by the letter in an output that a page shows, and what may be printed in its place. A number with
+a decimal point was measured, or follows from measured constants: ``TOLERANCE`` says how far it may be off."""
+TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -92,9 +101,13 @@ class Reader:
 
     def follow(self, page: Path) -> dict[str, object]:
         """Run all examples; returns the names that Python ones left behind."""
-        for example in examples_of(page):
-            if example.why_not_run is None:
-                (self.run_python if example.language == PYTHON else self.run_commands)(example)
+        sys.modules[self.module.__name__] = self.module  # dataclasses look there for the names of their types
+        try:
+            for example in examples_of(page):
+                if example.why_not_run is None:
+                    (self.run_python if example.language == PYTHON else self.run_commands)(example)
+        finally:
+            del sys.modules[self.module.__name__]
         return vars(self.module)
 
     def run_python(self, example: Example) -> None:
@@ -102,7 +115,8 @@ class Reader:
         tree = ast.increment_lineno(ast.parse(example.text, example.place), example.line - 1)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(tree, example.page, "exec"), vars(self.module))  # noqa: S102 (what it is all about)
+            code = compile(tree, example.page, "exec", dont_inherit=True)
+            exec(code, vars(self.module))  # noqa: S102 (what it is all about)
         if example.output is not None:
             assert_shown(example.output, printed.getvalue(), example.place)
 
@@ -126,14 +140,21 @@ class Reader:
 
 
 def assert_shown(shown: str, printed: str, place: str) -> None:
-    """What the page shows is what was printed, but for parts left out and blanks at the ends of lines."""
-    pieces = [re.escape(piece) for piece in lines_of(shown).split(f"{ELISION}\n")]
-    assert re.fullmatch(r"(?:.*\n)*".join(pieces), lines_of(printed)), f"{place}: printed\n{printed}"
+    """What the page shows is what was printed, but for ``PARTS_OF_OUTPUT``."""
+    split = re.compile("|".join(f"(?P<{name}>{part})" for name, (part, _) in PARTS_OF_OUTPUT.items()) + r"|\S|\n")
+    parts = list(split.finditer(lines_of(shown)))
+    pattern = "".join(PARTS_OF_OUTPUT[part.lastgroup][1] if part.lastgroup else re.escape(part[0]) for part in parts)
+    match = re.fullmatch(pattern, lines_of(printed))
+    assert match, f"{place}: printed\n{printed}"
+    told = [part[0] for part in parts if part.lastgroup == "measure"]
+    for measures in zip(told, match.groups(), strict=True):
+        expected, found = (float(measure.replace(",", "")) for measure in measures)
+        assert abs(found - expected) <= TOLERANCE * expected, f"{place}: {measures[0]} is {measures[1]} in\n{printed}"
 
 
 def lines_of(text: str) -> str:
-    """The text with clean ends of lines."""
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    """The text with clean ends of lines, and an empty line before it."""
+    return "".join(f"\n{line.rstrip()}" for line in text.splitlines()) + "\n"
 
 
 def assert_is_target(words: list[str], place: str) -> None:
