@@ -48,7 +48,8 @@ format: $(VENV)/.dev ## Put imports and layout of the code in order
 
 .PHONY: docs
 docs: $(VENV)/.docs ## Build the documentation into docs/_build/html
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going docs docs/_build/html
+	@echo "The site is in docs/_build/html: open docs/_build/html/index.html"
 
 .PHONY: constraints
 constraints: $(VENV)/.dev ## Pin the newest releases that fit pyproject.toml in constraints.txt
@@ -68,14 +69,13 @@ help: ## List the targets
 	  /^##@ / { print "\n" substr($$0, 5) } \
 	  /^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# A stamp per set of extras, each on top of the one before it; newer than its sources means nothing to install.
+# A stamp per set of extras; newer than its sources means nothing to install. The documentation needs no torch.
 
 $(VENV)/.demo: EXTRAS := engine,viz
 $(VENV)/.dev: EXTRAS := notebooks,dev
-$(VENV)/.docs: EXTRAS := docs
+$(VENV)/.docs: EXTRAS := viz,docs
 
 $(VENV)/.dev: $(VENV)/.demo
-$(VENV)/.docs: $(VENV)/.dev
 
 $(VENV)/.demo $(VENV)/.dev $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing nanovllm-lab[$(EXTRAS)] into $(VENV); the first time takes a few minutes"
