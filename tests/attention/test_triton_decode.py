@@ -22,7 +22,7 @@ def check(case: Case, parameters: DecodeParameters | None, *, max_seqs: int | No
     step = make_step(case)
     expected = expected_of(case, step)
     before = step.keys.clone(), step.values.clone()
-    decode = DecodeAttention(case.shape, max_seqs=max_seqs or len(case.lengths), device=DEVICE)
+    decode = DecodeAttention(case.shape, max_seqs=max_seqs or len(case.lengths), dtype=case.dtype, device=DEVICE)
     plan = decode.plan(step.context_lens, step.block_tables, parameters=parameters)
     for _ in range(2):  # the second time: what the first has left behind does no harm
         out = poisoned(*expected.out.shape, dtype=case.dtype)
@@ -71,7 +71,7 @@ def test_rows_without_a_sequence_cost_nothing_and_change_nothing() -> None:
     expected = expected_of(case, step)
     step.context_lens[1:] = 0  # what a CUDA graph for a larger batch is given
     before = step.keys.clone()
-    decode = DecodeAttention(case.shape, max_seqs=8, device=DEVICE)
+    decode = DecodeAttention(case.shape, max_seqs=8, dtype=case.dtype, device=DEVICE)
     plan = decode.plan(step.context_lens, step.block_tables, parameters=SMALL)
     out = torch.full(expected.out.shape, 7.0, device=DEVICE)
     decode.attend(plan, step.qkv, step.keys, step.values, step.transform, out)

@@ -31,8 +31,13 @@ def check(case: Case, parameters: PrefillParameters | None = SMALL, *, in_place:
     assert_near(query, expected.query)
     assert_stored(step, before, expected, assert_near)
     plan = plan_prefill(
-        step.query_lens, step.context_lens.tolist(), step.block_tables, shape, parameters=parameters
-    )  # fmt: skip
+        step.query_lens,
+        step.context_lens.tolist(),
+        step.block_tables,
+        shape,
+        dtype=case.dtype,
+        parameters=parameters,
+    )
     out = poisoned(*expected.out.shape, dtype=case.dtype)
     attend_chunks(plan, query, *pool, out, shape)
     assert_near(out, expected.out)

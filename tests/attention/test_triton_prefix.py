@@ -25,9 +25,14 @@ def check(case: Case, parameters: PrefixParameters | None = SMALL, *, shares: bo
     expected = expected_of(case, step)
     before = step.keys.clone(), step.values.clone()
     max_seqs = len(case.lengths) + 2
-    decode = DecodeAttention(case.shape, max_seqs=max_seqs, device=DEVICE)
+    decode = DecodeAttention(case.shape, max_seqs=max_seqs, dtype=case.dtype, device=DEVICE)
     prefix = PrefixAttention(
-        case.shape, max_seqs=max_seqs, block_size=case.block_size, device=DEVICE, parameters=parameters
+        case.shape,
+        max_seqs=max_seqs,
+        block_size=case.block_size,
+        dtype=case.dtype,
+        device=DEVICE,
+        parameters=parameters,
     )
     prefix.step.out.fill_(float("nan"))
     prefix.step.lse.fill_(float("nan"))

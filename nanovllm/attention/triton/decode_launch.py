@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nanovllm.attention.triton.decode import decode_kernel, plan_decode_kernel
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
-from nanovllm.attention.triton.launch_parameters import DecodeParameters, decode_parameters
+from nanovllm.attention.triton.launch_parameters import DECODE_BATCHES, DecodeParameters, decode_parameters
 from nanovllm.attention.triton.pool import block_size_of
 from nanovllm.attention.triton.prefix_launch import PrefixStep
 
@@ -34,11 +34,12 @@ class DecodeAttention:
     contexts and tables that lie in the step's tensors by then. Not for two streams at once.
     """
 
-    def __init__(self, shape: HeadShape, *, max_seqs: int, device: torch.device) -> None:
-        """``shape``: the heads on this card; ``max_seqs``: the most sequences of a step."""
+    def __init__(self, shape: HeadShape, *, max_seqs: int, dtype: torch.dtype, device: torch.device) -> None:
+        """``shape``: the heads on this card; ``max_seqs``: the most sequences of a step; ``dtype``: of the pool."""
         self.shape = shape
+        self.dtype = dtype
         self.max_seqs = max_seqs
-        most_shares = max(decode_parameters(n, shape.num_kv_heads, device).num_shares for n in (1, 64, 256))
+        most_shares = max(decode_parameters(n, shape, dtype.itemsize, device).num_shares for n in DECODE_BATCHES)
         self._reserve(most_shares, device)
         self._starts = torch.zeros(max_seqs + 1, dtype=torch.int32, device=device)
         self._share_tiles = torch.zeros(1, dtype=torch.int32, device=device)
@@ -69,9 +70,10 @@ class DecodeAttention:
         """
         num_seqs = len(context_lens)
         assert num_seqs <= self.max_seqs, "there is memory for max_seqs sequences"
-        parameters = parameters or decode_parameters(num_seqs, self.shape.num_kv_heads, context_lens.device)
+        device = context_lens.device
+        parameters = parameters or decode_parameters(num_seqs, self.shape, self.dtype.itemsize, device)
         if parameters.num_shares > len(self._first_seqs):
-            self._reserve(parameters.num_shares, context_lens.device)
+            self._reserve(parameters.num_shares, device)
         plan_decode_kernel[(1,)](
             context_lens,
             self._no_prefix if prefix is None else prefix.lens,
@@ -106,6 +108,7 @@ class DecodeAttention:
         in it. Writes and returns ``out`` ``[num_seqs, num_heads, head_dim]``, contiguous, of the pool's type.
         """
         shape, parameters, prefix = self.shape, step.parameters, step.prefix
+        assert qkv.dtype == keys.dtype == self.dtype, "all numbers are of the pool's type"
         assert qkv.is_contiguous(), "rows lie side by side"
         assert out.is_contiguous(), "rows lie side by side"
         assert prefix is None or prefix.max_seqs == self.max_seqs, "prefixes are planned for the same batches"

@@ -40,14 +40,16 @@ def plan_prefill(
     block_tables: Tensor,
     shape: HeadShape,
     *,
+    dtype: torch.dtype,
     parameters: PrefillParameters | None = None,
 ) -> PrefillStep:
     """Cut a step into tiles: once a step, for all layers.
 
     ``query_lens``: tokens computed for each sequence, at least 1, side by side in the step; ``context_lens``: tokens up
-    to the last one computed; ``block_tables`` ``[num_seqs, max_blocks]`` int32, whose device is the step's.
+    to the last one computed; ``block_tables`` ``[num_seqs, max_blocks]`` int32, whose device is the step's; ``dtype``:
+    of the pool.
     """
-    parameters = parameters or prefill_parameters(max(query_lens) * shape.group)
+    parameters = parameters or prefill_parameters(max(query_lens), shape, dtype.itemsize, block_tables.device)
     tiles = list_tiles(query_lens, context_lens, max(parameters.rows // shape.group, 1))
     return PrefillStep(torch.from_numpy(tiles).to(block_tables.device), block_tables, parameters)
 

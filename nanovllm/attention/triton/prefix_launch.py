@@ -48,13 +48,14 @@ class PrefixAttention:
         *,
         max_seqs: int,
         block_size: int,
+        dtype: torch.dtype,
         device: torch.device,
         parameters: PrefixParameters | None = None,
     ) -> None:
-        """``shape``: the heads on this card; ``max_seqs``: the most sequences of a step."""
+        """``shape``: the heads on this card; ``max_seqs``: the most sequences of a step; ``dtype``: of the pool."""
         self.shape = shape
         self.block_size = block_size
-        self.parameters = parameters or prefix_parameters(device)
+        self.parameters = parameters or prefix_parameters(shape, dtype.itemsize, device)
         self._members_per_item = max(self.parameters.rows // shape.group, 1)
         # At most one group begins with each sequence, and a level of groups holds each sequence once.
         max_row_tiles = MAX_PARTS * -(-max_seqs // self._members_per_item) + max_seqs
