@@ -18,7 +18,8 @@ from viz.figures.history import History
 from viz.figures.latency import LatencyCurve, latency, latency_curves
 from viz.figures.load import kv_use, queue_lengths
 from viz.figures.plot import FORMATS, KINDS, draw, plot
-from viz.figures.progress import PromptProgress, prompt_progress, prompt_progress_data
+from viz.figures.progress import PromptProgress, prompt_progress_data
+from viz.figures.prompt_progress import prompt_progress
 from viz.figures.queue_in_hand import queue_in_hand
 from viz.figures.timeline import timeline
 

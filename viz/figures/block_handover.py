@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from nanovllm.trace.events import RequestId
 from viz import palette
-from viz.figures.boxes import draw_arrow, draw_box, draw_ghost, draw_text, fitted, lay_out
-from viz.figures.canvas import WIDTH_IN, Key, axes_or_new, figure_of, heading
+from viz.figures.boxes import draw_arrow, draw_box, draw_ghost, draw_text, lay_out
+from viz.figures.canvas import WIDTH_IN, Key, heading, shortened
 from viz.figures.handover import BlockHandover, PoolFrame, block_handover_data
 from viz.figures.history import Source, problem_of
 from viz.figures.owners import owner_colour
+from viz.figures.panel import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,9 +30,12 @@ def block_handover(source: Source, step: int | None = None, *, ax: Axes | None =
 
     ``step`` None: the first that preempts a request for another. Raises ``UserError`` for a step that does not.
     """
-    data = block_handover_data(source, step)
-    grid = _Grid.of(data, frames := _drawn_frames(data))
-    ax = axes_or_new(ax, 0.62 + grid.height * WIDTH_IN / grid.width)
+    return BLOCK_HANDOVER.figure(block_handover_data(source, step), problem_of(source), ax)
+
+
+def _draw(ax: Axes, data: BlockHandover, problem: str | None) -> None:
+    frames = _drawn_frames(data)
+    grid = _Grid.of(data, frames)
     lay_out(ax, grid.width, grid.height)
     for column in range(len(frames)):
         _draw_frame(ax, grid, data, frames, column)
@@ -44,8 +48,12 @@ def block_handover(source: Source, step: int | None = None, *, ax: Axes | None =
     title = f"Step {data.step}: {data.request} gets what the preemption of {_names(data.victims)} frees"
     if not data.taken:
         title = f"Step {data.step}: {data.request} finds no block and no one else to preempt"
-    heading(ax, title, keys[: 3 if data.kept else 2], problem_of(source))
-    return figure_of(ax)
+    heading(ax, title, keys[: 3 if data.kept else 2], problem)
+
+
+def _height_in(data: BlockHandover) -> float:
+    grid = _Grid.of(data, _drawn_frames(data))
+    return 0.62 + grid.height * WIDTH_IN / grid.width
 
 
 def _drawn_frames(data: BlockHandover) -> list[PoolFrame]:
@@ -113,7 +121,7 @@ def _draw_frame(ax: Axes, grid: _Grid, data: BlockHandover, frames: Sequence[Poo
     for row, request in enumerate(grid.rows):
         table, lost = frame.tables.get(request, ()), before.tables.get(request, ())
         x, y = grid.place(column, row, 0)
-        draw_text(ax, (x - 0.65, y), fitted(str(request)), is_bold=bool(table), is_muted=not table, align="right")
+        draw_text(ax, (x - 0.65, y), shortened(str(request), 6), is_bold=bool(table), is_muted=not table, align="right")
         for block, index in grid.indices(table).items():
             look = palette.SHARED if num_holders[block] > 1 else None
             colour = owner_colour(row) if look is None else look.light
@@ -176,3 +184,6 @@ def _draw_moves(ax: Axes, grid: _Grid, data: BlockHandover, frames: Sequence[Poo
         start, end = grid.place(column + 1, -1, free[block]), grid.place(column + 1, row, gained[block])
         is_steep = start[1] - end[1] > end[0] - start[0]
         draw_arrow(ax, start, end, bend=0.3 if is_steep else 0.0)
+
+
+BLOCK_HANDOVER = Sheet(_draw, _height_in)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from viz.figures.canvas import GROUND, INK, MUTED, SMALL_PT, TEXT_PT, style, width_pt
+from viz.figures.canvas import GROUND, INK, MUTED, SMALL_PT, TEXT_PT, shortened, style, width_pt
 from viz.figures.owners import ink_on
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def draw_box(ax: Axes, place: Place, text: str, colour: str, hatch: str = "", is
     ax.text(
         x,
         y,
-        fitted(text),
+        shortened(text, 6),
         fontsize=TEXT_PT + 1 if len(text) <= 3 else SMALL_PT - 1,
         fontweight="bold" if len(text) <= 3 else "normal",
         color=ink_on(colour),
@@ -134,8 +134,3 @@ def draw_text(
         va="center",
         zorder=4,
     )
-
-
-def fitted(text: str, limit: int = 6) -> str:
-    """A name that fits a box."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -100,12 +100,14 @@ def count_whole(axis: Axis) -> None:
 
 
 def heading(ax: Axes, title: str, keys: Sequence[Key] = (), problem: str | None = None, note: str = "") -> None:
-    """What stands above the axes: the title, beside or below it a note or what is missing in the trace, the key."""
+    """What stands above the axes: the title; beside or below it a note, or instead what is wrong with the trace; the
+    key."""
     num_key_rows = _draw_keys(ax, keys) if keys else 0
     pad = 6 + 15.0 * num_key_rows
-    remark, colour = (f"incomplete: {_shortened(problem)}", palette.PREEMPTED.light) if problem else (note, MUTED)
-    weight = "bold" if problem else "normal"
-    if remark and len(title) * 7 + len(remark) * 5 + 20 > width_pt(ax):
+    width = width_pt(ax)
+    remark = note if problem is None else shortened(problem, int(width / _BOLD_PT))
+    colour, weight = (MUTED, "normal") if problem is None else (palette.PREEMPTED.light, "bold")
+    if remark and len(title) * 7 + len(remark) * _BOLD_PT + 20 > width:
         ax.annotate(
             remark,
             (0, 1),
@@ -120,6 +122,10 @@ def heading(ax: Axes, title: str, keys: Sequence[Key] = (), problem: str | None 
     elif remark:
         ax.set_title(remark, loc="right", fontsize=SMALL_PT, fontweight=weight, color=colour, pad=pad)
     ax.set_title(title, loc="left", fontsize=TITLE_PT, fontweight="bold", color=INK, pad=pad)
+
+
+_BOLD_PT = 5.2
+"""About the width of a letter of a remark."""
 
 
 def _draw_keys(ax: Axes, keys: Sequence[Key]) -> int:
@@ -144,10 +150,10 @@ def _draw_keys(ax: Axes, keys: Sequence[Key]) -> int:
     return num_rows
 
 
-def mark_incomplete(figure: Figure | SubFigure, problem: str) -> None:
-    """Say at the top of a figure of several panels that the trace does not go to the end of its run."""
+def mark_problem(figure: Figure | SubFigure, problem: str) -> None:
+    """Say at the top of a figure of several panels what is wrong with the trace."""
     figure.suptitle(
-        f"incomplete: {_shortened(problem)}",
+        shortened(problem, 120),
         x=0.99,
         ha="right",
         fontsize=SMALL_PT,
@@ -156,10 +162,9 @@ def mark_incomplete(figure: Figure | SubFigure, problem: str) -> None:
     )
 
 
-def _shortened(problem: str, limit: int = 70) -> str:
-    """Without the path, which a figure does not need, and no longer than a line."""
-    _, _, sentence = problem.rpartition(": ") if problem.count(": ") == 1 else ("", "", problem)
-    return sentence if len(sentence) <= limit else sentence[: limit - 1].rstrip() + "…"
+def shortened(text: str, limit: int) -> str:
+    """A text of at most ``limit`` letters, with a mark where it was cut."""
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def _handle(key: Key) -> Artist:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nanovllm.errors import TraceError
+from nanovllm.errors import ContradictionError, TraceError
 from nanovllm.trace.events import (
     AnyEvent,
     BlocksAllocated,
@@ -39,20 +39,27 @@ from viz.figures.history import (
     Steps,
     events_of,
     problem_of,
+    without_place,
 )
 
 
 def history_of(source: Source | History) -> History:
     """Read a trace into a history; a history is returned as it is, so that one pass serves several figures.
 
-    Raises ``TraceError`` for a trace without a step, and where the replayer finds a contradiction.
+    A trace that contradicts itself is read up to there; then ``History.problem`` says so. Raises ``TraceError`` if that
+    leaves no step.
     """
     if isinstance(source, History):
         return source
     name, events = events_of(source)
     historian = _Historian(name)
-    for event in events:
-        historian.apply(event)
+    try:
+        for event in events:
+            historian.apply(event)
+    except ContradictionError as error:
+        if not historian.has_steps:
+            raise
+        return historian.close(f"contradiction: {without_place(str(error), name)}")
     return historian.close(problem_of(source))
 
 
@@ -85,6 +92,11 @@ class _Historian:
     def _position(self) -> int:
         """From where on a change that happens now shows: this step while it is decided, then the next one."""
         return len(self.steps.rows)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether there is anything to draw."""
+        return bool(self.steps.rows) or self._is_deciding
 
     def apply(self, event: AnyEvent) -> None:
         kind = type(event)

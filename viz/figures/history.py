@@ -143,7 +143,7 @@ class History:
     num_rejected: int
     blocks: BlockChanges
     problem: str | None
-    """What is missing at the end of the trace, None if nothing is."""
+    """In words that every figure of it bears: that the trace is incomplete, or contradicts itself where it stops."""
     label: str = ""
     """What tells this run from another in the same figure."""
 
@@ -180,5 +180,15 @@ def events_of(source: Source) -> tuple[str, Sequence[AnyEvent]]:
 
 
 def problem_of(source: Source) -> str | None:
-    """What is missing at the end of a trace, None if it goes to the end of its run."""
-    return source.problem if isinstance(source, Trace) else why_unfinished(source)
+    """``incomplete:`` and what is missing at the end of a trace; None if it goes to the end of its run."""
+    if not isinstance(source, Trace):
+        problem = why_unfinished(source)
+    else:
+        problem = None if source.problem is None else without_place(source.problem, source.path)
+    return None if problem is None else f"incomplete: {problem}"
+
+
+def without_place(message: str, path: str) -> str:
+    """What is wrong, without the file and the line in front: a figure does not need them."""
+    place, _, sentence = message.removeprefix(f"{path}:").partition(": ")
+    return sentence if message.startswith(f"{path}:") and place.isdecimal() else message

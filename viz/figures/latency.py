@@ -13,7 +13,7 @@ from nanovllm.trace.latency import Latency, summarize
 from nanovllm.trace.metrics import summarize_run
 from nanovllm.trace.metrics_collector import MetricsCollector
 from viz import palette
-from viz.figures.canvas import INK, MUTED, SMALL_PT, TEXT_PT, figure_of, heading, mark_incomplete, new_figure, style
+from viz.figures.canvas import INK, MUTED, SMALL_PT, TEXT_PT, figure_of, heading, mark_problem, new_figure, style
 from viz.figures.history import FloatArray, Source, events_of, problem_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def latency(source: Source, *, figure: Figure | SubFigure | None = None) -> Figu
     draw_latencies(panels, source)
     problem = problem_of(source)
     if problem is not None:
-        mark_incomplete(sheet, problem)
+        mark_problem(sheet, problem)
     return figure_of(panels[0])
 
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nanovllm.errors import FileError, UserError
 from nanovllm.trace.events import TraceStarted
-from viz.figures.axis import StepRange, step_axis
-from viz.figures.block_handover import block_handover
+from viz.figures.axis import StepAxis, StepRange, step_axis
+from viz.figures.block_handover import BLOCK_HANDOVER
 from viz.figures.blocks import BLOCK_MAP
 from viz.figures.budget import STEP_TOKENS
 from viz.figures.canvas import MUTED, SMALL_PT, new_figure
+from viz.figures.decision import queue_in_hand_data
+from viz.figures.handover import block_handover_data
 from viz.figures.historian import history_of
-from viz.figures.history import Source, events_of
+from viz.figures.history import History, Source, events_of, problem_of
 from viz.figures.inside_step import first_preempting_step
 from viz.figures.latency import draw_latencies, latency
 from viz.figures.load import KV_USE, QUEUE_LENGTHS
-from viz.figures.panel import Panel
-from viz.figures.progress import prompt_progress
-from viz.figures.queue_in_hand import queue_in_hand
+from viz.figures.panel import Panel, Sheet
+from viz.figures.progress import prompt_progress_data
+from viz.figures.prompt_progress import PROMPT_PROGRESS
+from viz.figures.queue_in_hand import QUEUE_IN_HAND
 from viz.figures.timeline import TIMELINE
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.gridspec import SubplotSpec
 
 PANELS: dict[str, Panel] = {
     "timeline": TIMELINE,
@@ -36,12 +41,18 @@ PANELS: dict[str, Panel] = {
 }
 """Along the steps; stacked, they share their axis."""
 
-SHEETS_HEIGHT_IN = {"latency": 6.4, "progress": 3.0, "queue": 6.4, "handover": 4.8}
-"""The others, which have axes of their own."""
+SHEETS: dict[str, tuple[Callable[[Source, StepRange | None], Any], Sheet[Any]]] = {
+    "progress": (lambda source, steps: prompt_progress_data(source), PROMPT_PROGRESS),
+    "queue": (lambda source, steps: queue_in_hand_data(source, _preempting(source, steps)), QUEUE_IN_HAND),
+    "handover": (lambda source, steps: block_handover_data(source, _preempting(source, steps)), BLOCK_HANDOVER),
+}
+"""Of a moment: what is read from the trace, and how it is drawn."""
 
-KINDS = (*PANELS, *SHEETS_HEIGHT_IN)
+KINDS = (*PANELS, "latency", *SHEETS)
 FORMATS = (".png", ".svg")
 DPI = 150
+LATENCY_HEIGHT_IN = 6.4
+"""Among other pictures."""
 
 
 def plot(
@@ -81,27 +92,70 @@ def draw(
     instead of steps. Raises ``UserError`` for a kind that does not exist, or one that the trace has nothing to show of.
     """
     names = _parse(kinds)
-    if len(names) == 1 and names[0] in PANELS:
-        return PANELS[names[0]].figure(source, steps, by_time)
+    if names == ["latency"]:
+        return latency(source)
     if len(names) == 1:
-        return latency(source) if names[0] == "latency" else _draw_sheet(names[0], source, steps)
-    heights = {name: SHEETS_HEIGHT_IN[name] for name in names if name in SHEETS_HEIGHT_IN}
-    if heights.keys() != set(names):
-        history = history_of(source)
-        axis = step_axis(history, steps, by_time)
-        heights |= {name: PANELS[name].height_in(history, axis) for name in names if name in PANELS}
-    figure = new_figure(height_in=sum(heights.values()) + 0.3)
-    grid = figure.add_gridspec(len(names), 1, height_ratios=[heights[name] for name in names])
-    for row, name in enumerate(names):
-        if name in PANELS:
-            PANELS[name].draw(figure.add_subplot(grid[row]), history, axis)
-        elif name == "latency":
-            cells = grid[row].subgridspec(2, 2)
-            draw_latencies([figure.add_subplot(cells[index]) for index in range(4)], source)
-        else:
-            _draw_sheet(name, source, steps, figure.add_subplot(grid[row]))
+        return _draw_alone(names[0], source, steps, by_time)
+    pictures = list(_pictures(names, source, steps, by_time))
+    heights = [picture.height_in for picture in pictures]
+    figure = new_figure(height_in=sum(heights) + 0.3)
+    grid = figure.add_gridspec(len(pictures), 1, height_ratios=heights)
+    for row, picture in enumerate(pictures):
+        picture.draw(figure, grid[row])
     figure.suptitle(_describe(source), x=0.01, ha="left", fontsize=SMALL_PT, color=MUTED)
     return figure
+
+
+def _draw_alone(name: str, source: Source, steps: StepRange | None, by_time: bool) -> Figure:
+    if name in PANELS:
+        return PANELS[name].figure(source, steps, by_time)
+    read, sheet = SHEETS[name]
+    return sheet.figure(read(source, steps), problem_of(source))
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """One of several in a figure."""
+
+    height_in: float
+    draw: Callable[[Figure, SubplotSpec], None]
+
+
+def _pictures(names: list[str], source: Source, steps: StepRange | None, by_time: bool) -> Iterator[_Picture]:
+    along_steps = history_of(source) if any(name in PANELS for name in names) else None
+    for name in names:
+        if name == "latency":
+            yield _Picture(LATENCY_HEIGHT_IN, partial(_draw_latencies, source))
+        elif along_steps is not None and name in PANELS:
+            yield _panel_picture(PANELS[name], along_steps, step_axis(along_steps, steps, by_time))
+        else:
+            yield _sheet_picture(name, source, steps)
+
+
+def _draw_latencies(source: Source, figure: Figure, cell: SubplotSpec) -> None:
+    cells = cell.subgridspec(2, 2)
+    draw_latencies([figure.add_subplot(cells[index]) for index in range(4)], source)
+
+
+def _panel_picture(panel: Panel, history: History, axis: StepAxis) -> _Picture:
+    def draw(figure: Figure, cell: SubplotSpec) -> None:
+        panel.draw(figure.add_subplot(cell), history, axis)
+
+    return _Picture(panel.height_in(history, axis), draw)
+
+
+def _sheet_picture(name: str, source: Source, steps: StepRange | None) -> _Picture:
+    read, sheet = SHEETS[name]
+    data = read(source, steps)
+
+    def draw(figure: Figure, cell: SubplotSpec) -> None:
+        sheet.draw(figure.add_subplot(cell), data, problem_of(source))
+
+    return _Picture(sheet.height_in(data), draw)
+
+
+def _preempting(source: Source, steps: StepRange | None) -> int | None:
+    return None if steps is None else first_preempting_step(source, steps)
 
 
 def _parse(kinds: str | Sequence[str]) -> list[str]:
@@ -112,13 +166,6 @@ def _parse(kinds: str | Sequence[str]) -> list[str]:
         wrong = f"{unknown[0]!r} is no kind of figure" if unknown else "no kind of figure is asked for"
         raise UserError(f"{wrong}: the kinds are {', '.join(KINDS)}")
     return names
-
-
-def _draw_sheet(name: str, source: Source, steps: StepRange | None, ax: Axes | None = None) -> Figure:
-    if name == "progress":
-        return prompt_progress(source, ax=ax)
-    step = None if steps is None else first_preempting_step(source, steps)
-    return queue_in_hand(source, step, ax=ax) if name == "queue" else block_handover(source, step, ax=ax)
 
 
 def _settle(figure: Figure) -> None:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 from nanovllm.trace.events import RequestId
 from viz import palette
 from viz.figures.boxes import draw_arrow, draw_arrow_below, draw_box, draw_ghost, draw_text, lay_out
-from viz.figures.canvas import WIDTH_IN, axes_or_new, figure_of, heading
+from viz.figures.canvas import WIDTH_IN, heading
 from viz.figures.decision import QueueFrame, QueueInHand, queue_in_hand_data
 from viz.figures.history import Source, problem_of
+from viz.figures.panel import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_BOXES = 5
-"""Of a longer queue the middle is left out."""
+MAX_BOXES, MAX_FRAMES = 5, 10
+"""Of a longer queue the middle is left out, of more moves those before the last."""
 _ROW, _GAP, _LEAST_WIDTH = 1.8, 1.0, 15.0
 
 
@@ -27,20 +28,30 @@ def queue_in_hand(source: Source, step: int | None = None, *, ax: Axes | None = 
 
     ``step`` None: the first that preempts a request for another. Raises ``UserError`` for a step that does not.
     """
-    data = queue_in_hand_data(source, step)
+    return QUEUE_IN_HAND.figure(queue_in_hand_data(source, step), problem_of(source), ax)
+
+
+def _draw(ax: Axes, data: QueueInHand, problem: str | None) -> None:
     places = _Places.of(data)
-    height = len(data.frames) * _ROW + 0.45
-    ax = axes_or_new(ax, 0.5 + height * WIDTH_IN / places.width)
-    lay_out(ax, places.width, height)
+    frames = _shown(data.frames)
+    lay_out(ax, places.width, len(frames) * _ROW + 0.45)
     for x, title in places.titles:
         draw_text(ax, (x + 0.08, 0.2), title, is_muted=True)
-    for row, frame in enumerate(data.frames):
+    for row, frame in enumerate(frames):
         _draw_frame(ax, places, frame, 0.95 + row * _ROW)
         if row:
-            _draw_move(ax, places, data.frames[row - 1], frame, 0.95 + row * _ROW + 0.8)
-    title = f"Step {data.step}: who is in hand, and who gives way"
-    heading(ax, title, problem=problem_of(source))
-    return figure_of(ax)
+            _draw_move(ax, places, frames[row - 1], frame, 0.95 + row * _ROW + 0.8)
+    left_out = len(data.frames) - len(frames)
+    note = f"{left_out} moves before the last are left out" if left_out else ""
+    heading(ax, f"Step {data.step}: who is in hand, and who gives way", problem=problem, note=note)
+
+
+def _height_in(data: QueueInHand) -> float:
+    return 0.5 + (len(_shown(data.frames)) * _ROW + 0.45) * WIDTH_IN / _Places.of(data).width
+
+
+def _shown(frames: Sequence[QueueFrame]) -> list[QueueFrame]:
+    return list(frames) if len(frames) <= MAX_FRAMES else [*frames[: MAX_FRAMES - 1], frames[-1]]
 
 
 @dataclass(frozen=True)
@@ -146,3 +157,6 @@ def _draw_move(ax: Axes, places: _Places, before: QueueFrame, after: QueueFrame,
         arrow(ax, slot(after.in_hand), hand)
     elif before.in_hand is not None and before.in_hand in after.scheduled:
         draw_arrow(ax, hand, (min(len(after.scheduled), MAX_BOXES) - 0.5, y))
+
+
+QUEUE_IN_HAND = Sheet(_draw, _height_in)

@@ -145,7 +145,7 @@ def test_a_step_that_was_cut_is_told_as_far_as_it_goes() -> None:
     cut = next(i for i, event in enumerate(events) if isinstance(event, StepStarted) and event.step == 4) + 4
     history = history_of(events[:cut])
     assert history.steps.number.tolist() == [0, 1, 2, 3, 4]
-    assert history.problem == "the trace ends within step 4"
+    assert history.problem == "incomplete: the trace ends within step 4"
     assert history.requests[1].end is None
 
 
@@ -168,7 +168,12 @@ def test_a_trace_without_events_or_steps() -> None:
         history_of(preempting_run()[:1])
 
 
-def test_a_contradiction_is_not_drawn() -> None:
+def test_a_contradiction_is_drawn_up_to_there() -> None:
     events = preempting_run()
+    finished = next(i for i, event in enumerate(events) if isinstance(event, StepFinished) and event.step == 2)
+    history = history_of(events[: finished - 1] + events[finished:])
+    assert history.steps.number.tolist() == [0, 1, 2, 3]
+    assert history.problem is not None
+    assert history.problem.startswith("contradiction: step 3: request 0 decodes its newest token, but 7 of its 7")
     with pytest.raises(ContradictionError):
-        history_of(events[:5] + events[6:])
+        history_of(events[1:])
