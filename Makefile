@@ -46,6 +46,10 @@ format: $(VENV)/.dev ## Put imports and layout of the code in order
 	$(BIN)/ruff check --fix-only --select I .
 	$(BIN)/ruff format .
 
+.PHONY: notebooks
+notebooks: $(VENV)/.dev ## Run the notebooks and store what they show
+	$(BIN)/python -m tests.notebooks
+
 .PHONY: docs
 docs: $(VENV)/.docs ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going docs docs/_build/html
