@@ -29,7 +29,7 @@ extensions = [
     "example_run",
     "offline",
 ]
-exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints", "notebooks/README.md"]
 nitpicky = True
 # Names of other projects: their documentation is elsewhere, and nothing is fetched when this one is built.
 nitpick_ignore_regex = [("py:.*", r"(?!(nanovllm|sim|viz)\.).*")]

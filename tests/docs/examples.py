@@ -23,7 +23,9 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md", *(ROOT / "notebooks").glob("*.md"), *DOCS.rglob("*.md")]
+)
 
 PYTHON, CONSOLE, SHELL = "python", "console", "sh"
 COMMANDS_RUN_ELSEWHERE = ("nanovllm demo", "nanovllm models fetch")
