@@ -1,0 +1,46 @@
+"""How much a view may take of the time that a run needs."""
+
+from __future__ import annotations
+
+import time
+
+from viz.live.source import Source
+
+SHARE = 0.02
+"""Of one processor, while a run goes on: in CPython the run waits while the view works, on any number of processors."""
+REFRESH_INTERVAL_S = 0.1
+_WORK_S, _WORK_ALONE_S = 0.0015, 0.04
+"""Longest stretch of taking in events before keys are looked at and the screen is drawn, beside a run and without."""
+
+
+class Pace:
+    """Measures the work of the calling thread, and says how long it has to rest afterwards.
+
+    Beyond ``most_pending`` events that wait, it needs no rest: so they become no more, and the run is slowed.
+    """
+
+    def __init__(self, source: Source, most_pending: int | None = None) -> None:
+        self._source = source
+        self._most_pending = most_pending
+        self._start_s = time.thread_time()
+
+    @property
+    def _is_limited(self) -> bool:
+        is_behind = self._most_pending is not None and self._source.num_pending > self._most_pending
+        return self._source.is_running and not is_behind
+
+    def begin(self) -> None:
+        """Work begins."""
+        self._start_s = time.thread_time()
+
+    @property
+    def has_time(self) -> bool:
+        """Whether work may go on."""
+        limit_s = _WORK_S if self._is_limited else _WORK_ALONE_S
+        return time.thread_time() - self._start_s < limit_s
+
+    def rest_s(self) -> float:
+        """So long no more work should be done, keys excepted."""
+        if not self._is_limited:
+            return 0.0
+        return (time.thread_time() - self._start_s) * (1 / SHARE - 1)
