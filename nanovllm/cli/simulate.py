@@ -11,6 +11,7 @@ import typer
 
 from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error, print_json, print_note, show_progress
 from nanovllm.cli.help import examples
+from nanovllm.cli.live import Live, listeners, make_view, showing
 from nanovllm.cli.metrics_table import duration, print_metrics
 from nanovllm.cli.options import takes
 from nanovllm.cli.workload_input import WorkloadInput
@@ -18,13 +19,14 @@ from nanovllm.config import Config
 
 if TYPE_CHECKING:
     from nanovllm.errors import RequestError
-    from nanovllm.trace.events import Emit, RequestId
+    from nanovllm.trace.events import RequestId
     from nanovllm.trace.metrics import Metrics
     from sim import SimulationResult
     from sim.outputs import RecordedOutputs
 
 EXAMPLES = examples(
     "nanovllm simulate load.jsonl --gpu h100 --model qwen3-8b --trace trace.jsonl",
+    "nanovllm simulate load.jsonl --live",
     "nanovllm simulate AzureLLMInferenceTrace_conv.csv --limit 500 --rate-scale 2",
 )
 MAX_ERROR_LINES = 5
@@ -43,6 +45,7 @@ def simulate(
         typer.Option(help="For prompts that are texts: the model whose tokenizer (and chat template) to use."),
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Write the trace to this file.")] = None,
+    live: Live = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
     config: Config,
@@ -56,23 +59,27 @@ def simulate(
     """
     from nanovllm.trace.metrics import summarize_run
     from nanovllm.trace.metrics_collector import MetricsCollector
+    from nanovllm.trace.recorder import tee
     from sim import simulate as run_simulation
 
     encode = None if tokenizer is None else _load_encoder(tokenizer)
     requests = reading.read(workload, allow_text=encode is not None)
-    collector = MetricsCollector()
+    recorded = None if outputs is None else _read_outputs(outputs)
+    collector, view = MetricsCollector(), make_view(live, as_json)
     result = None
     with ExitStack() as resources:
+        emits = [collector.apply, *listeners(trace, view, resources)]
         try:
-            result = run_simulation(
-                config,
-                requests,
-                gpu=gpu,
-                outputs=None if outputs is None else _read_outputs(outputs),
-                tokenize=encode,
-                record=False,
-                emit=_listeners(collector.apply, trace, resources),
-            )
+            with showing(view):
+                result = run_simulation(
+                    config,
+                    requests,
+                    gpu=gpu,
+                    outputs=recorded,
+                    tokenize=encode,
+                    record=False,
+                    emit=tee(*emits),
+                )
         except KeyboardInterrupt:
             print_note("interrupted: the figures are those of the run up to here")
     _print(result, summarize_run(collector), as_json)
@@ -96,15 +103,6 @@ def _read_outputs(path: Path) -> RecordedOutputs:
     from sim.outputs import RecordedOutputs
 
     return RecordedOutputs(read_trace(path).events, path)
-
-
-def _listeners(collect: Emit, trace: Path | None, resources: ExitStack) -> Emit:
-    if trace is None:
-        return collect
-    from nanovllm.trace.jsonl import TraceWriter
-    from nanovllm.trace.recorder import tee
-
-    return tee(collect, resources.enter_context(TraceWriter(trace)).emit)
 
 
 def _print(result: SimulationResult | None, metrics: Metrics, as_json: bool) -> None:

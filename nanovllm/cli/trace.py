@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXIT_FOUND = 1
 """What was asked about is not so: laws are broken, traces differ."""
 
-app = typer.Typer(help="Read a trace: list it, judge it, measure it, compare two, hand it to Perfetto.")
+app = typer.Typer(help="Read a trace: list it, play it back, judge it, measure it, compare two, hand it to Perfetto.")
 
 TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file (.jsonl, .jsonl.gz).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -45,6 +45,27 @@ def show(
         events = of_request(events, request)
     for line in to_text(events):
         typer.echo(line)
+
+
+@app.command(
+    cls=Command, epilog=examples("nanovllm trace watch trace.jsonl", "nanovllm trace watch trace.jsonl --follow")
+)
+def watch(
+    path: TracePath,
+    speed: Annotated[int, typer.Option(min=1, metavar="N", help="Steps per second; keys change it.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", help="The file is still being written: show what comes.")] = False,
+) -> None:
+    """Play a run back in the terminal, step by step and backwards too; the last row names the keys.
+
+    In a pipe, print what `nanovllm trace show` does.
+    """
+    from nanovllm.trace.jsonl import read_trace
+    from viz.live import watch as play
+
+    trace = read_trace(path)
+    play(trace, speed_steps_per_s=speed, follow=follow)
+    if trace.problem is not None and not follow:
+        print_note(trace.problem)
 
 
 @app.command(cls=Command, epilog=examples("nanovllm trace check trace.jsonl"))
