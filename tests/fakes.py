@@ -134,6 +134,10 @@ class DeferredHashBackend(HashBackend):
         self.on_submit = on_submit
         self.on_result = on_result
 
+    def execute(self, batch: ScheduledBatch) -> list[int]:
+        """See ``Backend.execute``."""
+        return self.submit(batch).result()
+
     def submit(self, batch: ScheduledBatch) -> DeferredStep:
         """See ``AsynchronousBackend.submit``."""
         self.on_submit(len(self.calls))

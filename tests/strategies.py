@@ -74,5 +74,6 @@ def configs(draw: st.DrawFn, requests: list[Request] | None = None, **options: o
         "enable_prefix_caching": draw(st.sampled_from([True, True, True, False])),
         "watermark_blocks": draw(st.sampled_from([0, 0, 0, 1, 3])),
         "eos": draw(st.sampled_from([-1, -1, -1, 0, (1, 2)])),
+        "lookahead": draw(st.booleans()),
     }
     return Config.from_options(**{**drawn, **options})

@@ -28,7 +28,7 @@ from nanovllm.trace.events import (
     StepStarted,
     TokensAppended,
 )
-from tests.fakes import LARGE_VOCABULARY, HashBackend
+from tests.fakes import LARGE_VOCABULARY, DeferredHashBackend
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -151,9 +151,10 @@ def run_to_end(
     hash_function: HashFunction | None = None,
     max_steps: int = 10_000,
 ) -> Run:
-    """Run ``requests``, in order of arrival, to the end on a hash backend with the pool that ``config`` names."""
+    """Run ``requests``, in order of arrival, to the end on a hash backend with the pool that ``config`` names: one step
+    after the other, or ahead if the config says so."""
     events: list[AnyEvent] = []
-    backend = HashBackend(config.num_kvcache_blocks, config.kvcache_block_size, vocab_size=vocab_size)
+    backend = DeferredHashBackend(config.num_kvcache_blocks, config.kvcache_block_size, vocab_size=vocab_size)
     engine = Engine(config, backend, clock=VirtualClock(), emit=events.append)
     if hash_function is not None:
         engine.scheduler.block_manager = BlockManager(
@@ -161,7 +162,7 @@ def run_to_end(
             config.kvcache_block_size,
             enable_prefix_caching=config.enable_prefix_caching,
             hash_function=hash_function,
-            emit=events.append,
+            emit=engine._emit,
         )
     for num_steps, _ in enumerate(engine.run(requests), start=1):
         assert num_steps <= max_steps, f"the run is not over after {max_steps} steps"

@@ -13,11 +13,12 @@ from nanovllm.config import Config
 from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
-from nanovllm.trace.events import ChunkScheduled, DecodeScheduled, Preempted, PrefixHit, RequestId
+from nanovllm.trace.events import ChunkScheduled, DecodeScheduled, Preempted, PrefixHit, RequestFinished, RequestId
+from nanovllm.trace.replay import Replay
 from tests.engine.runs import Run, run_to_end
 from tests.engine.scenarios import Scenario, own_tokens, shared_tokens
 from tests.engine.test_block_manager_machine import HASH_FUNCTIONS
-from tests.fakes import HashBackend, expected_completion
+from tests.fakes import DeferredHashBackend, HashBackend, expected_completion
 from tests.strategies import VOCAB_SIZE, configs, workloads
 
 
@@ -76,7 +77,7 @@ def test_the_same_inputs_give_the_same_trace_byte_for_byte(case: tuple[Config, l
 def test_listening_changes_no_decision(case: tuple[Config, list[Request]]) -> None:
     config, requests = case
     loud = run(config, requests)
-    backend = HashBackend(config.num_kvcache_blocks, config.kvcache_block_size, vocab_size=VOCAB_SIZE)
+    backend = DeferredHashBackend(config.num_kvcache_blocks, config.kvcache_block_size, vocab_size=VOCAB_SIZE)
     silent = Engine(config, backend, clock=VirtualClock())
     for _ in silent.run(requests):
         pass
@@ -100,25 +101,29 @@ def test_every_request_ends_within_a_bound(case: tuple[Config, list[Request]]) -
 
 @given(case=cases())
 def test_every_computed_token_is_accounted_for(case: tuple[Config, list[Request]]) -> None:
-    """Computed + found in the cache = all tokens but the last sampled one + what preemptions threw away."""
-    result = run(*case)
+    """Computed + found in the cache = in the cache at the end + what preemptions threw away + what was being computed
+    when a token before it turned out to end the request. In the cache at the end is all but the last token, unless
+    such a one was preempted meanwhile."""
     gained: Counter[RequestId] = Counter()
     lost: Counter[RequestId] = Counter()
-    for event in result.events:
-        if isinstance(event, (ChunkScheduled, PrefixHit)):
+    replay = Replay()
+    for event in run(*case).events:
+        if isinstance(event, RequestFinished):
+            state = replay.requests[event.request]
+            assert gained[event.request] == (state.num_cached_tokens + lost[event.request] + state.num_scheduled_tokens)
+            is_late = event.reason != "length" and case[0].lookahead
+            assert state.num_cached_tokens == state.num_tokens - 1 or (is_late and state.status == "waiting")
+            assert state.num_scheduled_tokens <= is_late
+        elif isinstance(event, (ChunkScheduled, PrefixHit)):
             gained[event.request] += event.tokens
         elif isinstance(event, DecodeScheduled):
             gained.update(event.requests)
         elif isinstance(event, Preempted):
             lost[event.request] += event.tokens_lost
-    for request in case[1]:
-        name = request.request_id
-        if name in result.completions:
-            kept = len(request.prompt_token_ids) + len(result.completions[name]) - 1
-            assert gained[name] == kept + lost[name]
+        replay.apply(event)
 
 
-@given(case=cases(enable_prefix_caching=True))
+@given(case=cases(enable_prefix_caching=True, lookahead=False))
 def test_caching_saves_tokens_where_nobody_is_preempted(case: tuple[Config, list[Request]]) -> None:
     config, requests = case
     cached = run(config, requests)

@@ -100,21 +100,14 @@ class _EarlyBackend(DeferredHashBackend):
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, lookahead: st.SearchStrategy[bool] | None = None) -> Scenario:
-    """Small pools under pressure, prompts that share prefixes, aborts and failures; with and without lookahead unless
-    ``lookahead`` says which."""
+def scenarios(draw: st.DrawFn, **options: object) -> Scenario:
+    """Small pools under pressure, prompts that share prefixes, aborts and failures. ``options``: as in ``configs``."""
     requests = draw(workloads())
     if draw(st.booleans()):
         requests = [msgspec.structs.replace(r, request_id=f"r{r.request_id}") for r in requests]
     numbers, names = st.integers(0, 20), st.sampled_from([request.request_id for request in requests])
     return Scenario(
-        draw(
-            configs(
-                requests,
-                policy=draw(st.sampled_from(sorted(SCHEDULERS))),
-                lookahead=draw(st.booleans() if lookahead is None else lookahead),
-            )
-        ),
+        draw(configs(requests, policy=draw(st.sampled_from(sorted(SCHEDULERS))), **options)),
         requests,
         failing_calls=draw(st.lists(numbers, max_size=1)),
         aborts_before_step=draw(st.dictionaries(numbers, st.lists(names, max_size=2), max_size=2)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 
 from nanovllm.engine.block_manager import BlockManager
 from nanovllm.engine.engine import Engine
@@ -82,7 +82,7 @@ class Comparison:
         assert replay.pool.num_cached_free_blocks == sum(block in hashes for block in live.free_blocks)
 
 
-@given(scenarios(lookahead=st.just(False)))
+@given(scenarios(lookahead=False))
 @settings(max_examples=150)
 def test_replayed_state_equals_the_live_one_after_every_event(scenario: Scenario) -> None:
     comparison = Comparison()
@@ -93,7 +93,7 @@ def test_replayed_state_equals_the_live_one_after_every_event(scenario: Scenario
     assert len(replay.free_blocks) == scenario.config.num_kvcache_blocks
 
 
-@given(scenarios(lookahead=st.just(True)))
+@given(scenarios(lookahead=True))
 @settings(max_examples=150)
 def test_looking_ahead_replayed_state_equals_the_live_one_after_every_step(scenario: Scenario) -> None:
     """Events are held back while tokens are unknown; when a step is over, none are, and the next one is in flight."""
