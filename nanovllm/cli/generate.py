@@ -84,8 +84,8 @@ def load_llm(config: Config, emits: list[Emit]) -> LLM:
     from nanovllm.llm import LLM
     from nanovllm.trace.recorder import tee
 
-    options = {field.name: getattr(config, field.name) for field in fields(config)}
-    chosen = {field.name: options[field.name] for field in fields(config) if options[field.name] != field.default}
+    names = (field.name for field in fields(config) if getattr(config, field.name) != field.default)
+    chosen = {name: getattr(config, name) for name in names}
     return LLM(trace=tee(*emits) if emits else None, **{"model": config.model, **chosen})
 
 
@@ -94,11 +94,6 @@ def _to_requests(workload: list[WorkloadRequest], llm: LLM, encode: Callable[[st
     from sim.token_ids import DEFAULT_VOCAB_SIZE
     from sim.workload import Prompts, to_requests
 
-    vocab_size = DEFAULT_VOCAB_SIZE
-    if any(request.prompt_len is not None for request in workload):
-        from nanovllm.model_spec import ModelSpec
-        from nanovllm.runner.model_directory import resolve_model
-
-        vocab_size = min(vocab_size, ModelSpec.from_directory(resolve_model(llm.config.model)).vocab_size)
+    vocab_size = min(DEFAULT_VOCAB_SIZE, llm.engine.vocab_size or DEFAULT_VOCAB_SIZE)
     prompts = Prompts(seed=llm.config.seed, vocab_size=vocab_size, tokenize=encode)
     return list(to_requests(workload, prompts))

@@ -42,7 +42,7 @@ class Engine:
         self.backend = backend
         self.clock: Clock = WallClock() if clock is None else clock
         self.rejected: list[tuple[RequestId, RequestError]] = []
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
         self._emit = emit
         make_scheduler = SCHEDULERS[config.policy] if scheduler is None else scheduler
         if config.lookahead and isinstance(backend, AsynchronousBackend):
@@ -81,11 +81,11 @@ class Engine:
         return seq
 
     def _check_vocabulary(self, seq: Sequence) -> None:
-        if self._vocab_size is not None and max(seq.token_ids) >= self._vocab_size:
+        if self.vocab_size is not None and max(seq.token_ids) >= self.vocab_size:
             raise RequestError(
                 "bad_token_id",
                 f"request {seq.request_id!r}: the prompt holds token id {max(seq.token_ids)}, "
-                f"but the vocabulary ends at {self._vocab_size - 1}",
+                f"but the vocabulary ends at {self.vocab_size - 1}",
             )
 
     def abort(self, request_id: RequestId) -> bool:
