@@ -23,7 +23,7 @@ from nanovllm.attention.triton.heads import load_rotated
 from nanovllm.attention.triton.online_softmax import merge_part, tile_slots
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_seqs"])
 def plan_decode_kernel(
     context_lens,  # [num_seqs] int32: tokens of each context, the new one included; 0 in rows that only fill up
     prefix_lens,  # [num_seqs] int32: leading tokens attended to elsewhere
@@ -59,7 +59,7 @@ def plan_decode_kernel(
         tl.store(first_seqs + share, num_begun - 1, mask=share < NUM_SHARES)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_seqs", "stride_table"])
 def decode_kernel(
     qkv,  # [num_seqs, (num_heads + 2 num_kv_heads) * HEAD_DIM]: the projections of the newest tokens
     q_norm,  # [HEAD_DIM], read if NORM

@@ -8,6 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
+from nanovllm.attention.triton.card import launch_options
 from nanovllm.attention.triton.decode import decode_kernel, plan_decode_kernel
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.launch_parameters import DECODE_BATCHES, DecodeParameters, decode_parameters
@@ -85,7 +86,7 @@ class DecodeAttention:
             SEQS=triton.next_power_of_2(num_seqs),
             TILE=parameters.tile,
             PDL=pdl,
-            launch_pdl=pdl,
+            **launch_options(4, pdl),
         )
         return DecodeStep(context_lens, block_tables, prefix, parameters)
 
@@ -152,7 +153,6 @@ class DecodeAttention:
             PREFIX=prefix is not None,
             NUM_STAGES=parameters.num_stages,
             PDL=pdl,
-            num_warps=parameters.num_warps,
-            launch_pdl=pdl,
+            **launch_options(parameters.num_warps, pdl),
         )
         return out

@@ -13,7 +13,7 @@ import triton.language as tl
 from nanovllm.attention.triton.online_softmax import attend_tile, tile_slots
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stride_table"])
 def prefill_kernel(
     query,  # [num_tokens, num_heads, HEAD_DIM], rotated; a token's heads side by side, tokens stride_query apart
     keys,  # one layer's pool: [num_blocks, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM], the chunk's tokens in it

@@ -11,6 +11,7 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nanovllm.attention.triton.card import launch_options
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.launch_parameters import (
     PrefillParameters,
@@ -117,8 +118,7 @@ def store(
         TOKENS=parameters.tokens,
         NORM=transform.q_norm is not None,
         PDL=pdl,
-        num_warps=parameters.num_warps,
-        launch_pdl=pdl,
+        **launch_options(parameters.num_warps, pdl),
     )
     return query
 
@@ -163,7 +163,6 @@ def attend_chunks(
         TILE=parameters.tile,
         NUM_STAGES=parameters.num_stages,
         PDL=pdl,
-        num_warps=parameters.num_warps,
-        launch_pdl=pdl,
+        **launch_options(parameters.num_warps, pdl),
     )
     return out

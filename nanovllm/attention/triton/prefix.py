@@ -15,7 +15,7 @@ from nanovllm.attention.triton.heads import load_rotated
 from nanovllm.attention.triton.online_softmax import attend_tile, tile_slots
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stride_table"])
 def prefix_kernel(
     qkv,  # [num_seqs, (num_heads + 2 NUM_KV_HEADS) * HEAD_DIM]: the projections of the newest tokens
     q_norm,  # [HEAD_DIM], read if NORM

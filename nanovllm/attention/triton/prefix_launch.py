@@ -10,6 +10,7 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nanovllm.attention.triton.card import launch_options
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.launch_parameters import PrefixParameters, prefix_parameters
 from nanovllm.attention.triton.pool import block_size_of
@@ -81,13 +82,13 @@ class PrefixAttention:
         grows by a token each step, the plan stays right.
 
         ``block_tables`` ``[num_seqs, max_blocks]``, ``context_lens`` ``[num_seqs]``: on the host, the newest token
-        included. Returns how many tokens' keys and values need not be read, for each step and layer; 0, with a plan of
-        no items, if that is less than ``min_saved_tokens``: then the launch costs more than it saves.
+        included. Returns how many tokens' keys and values need not be read, for each step and layer; 0, without a plan,
+        if that is less than ``min_saved_tokens``: then the launch costs more than it saves.
         """
         groups = find_prefix_groups(block_tables, context_lens, self.block_size, max_levels=MAX_PARTS)
         saved_tokens = sum(group.saved_tokens for group in groups)
         if saved_tokens < min_saved_tokens:
-            groups, saved_tokens = [], 0
+            return 0
         items, members, num_parts = cut_into_items(
             groups,
             len(context_lens),
@@ -104,7 +105,8 @@ class PrefixAttention:
         for group in groups:
             views[3][group.members] = group.end_token
         views[4][: len(num_parts)] = num_parts
-        self._plan.copy_(torch.from_numpy(host))
+        plan = torch.from_numpy(host)
+        self._plan.copy_(plan.pin_memory() if self._plan.is_cuda else plan, non_blocking=True)
         return saved_tokens
 
     def _parts_of_plan(self) -> tuple[Tensor, ...]:
@@ -158,6 +160,5 @@ class PrefixAttention:
             NORM=transform.q_norm is not None,
             NUM_STAGES=parameters.num_stages,
             PDL=pdl,
-            num_warps=parameters.num_warps,
-            launch_pdl=pdl,
+            **launch_options(parameters.num_warps, pdl),
         )

@@ -8,7 +8,7 @@ import triton.language as tl
 from nanovllm.attention.triton.heads import load_rotated
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def store_kernel(
     qkv,  # [num_tokens, (num_heads + 2 NUM_KV_HEADS) * HEAD_DIM]
     q_norm,  # [HEAD_DIM], read if NORM

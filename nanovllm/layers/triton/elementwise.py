@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nanovllm.attention.triton.card import launch_options
+
 
 @triton.jit
 def silu(x):
@@ -107,8 +109,7 @@ def _launch_norm(
         SIZE=size,
         SIZE_UP=triton.next_power_of_2(size),
         PDL=pdl,
-        num_warps=num_warps,
-        launch_pdl=pdl,
+        **launch_options(num_warps, pdl),
     )
 
 
@@ -118,6 +119,6 @@ def silu_mul(gate_up: Tensor, *, tile: int = 1024, num_warps: int = 4, pdl: bool
     num_rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(num_rows, size, dtype=gate_up.dtype, device=gate_up.device)
     silu_mul_kernel[(num_rows, triton.cdiv(size, tile))](
-        gate_up, out, SIZE=size, TILE=tile, PDL=pdl, num_warps=num_warps, launch_pdl=pdl
+        gate_up, out, SIZE=size, TILE=tile, PDL=pdl, **launch_options(num_warps, pdl)
     )
     return out

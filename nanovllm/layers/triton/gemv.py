@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nanovllm.attention.triton.card import launch_options
 from nanovllm.layers.triton.elementwise import silu
 from nanovllm.layers.triton.launch_parameters import GemvParameters, gemv_parameters
 
@@ -88,6 +89,5 @@ def gemv(
         COLS=cols,
         GATED=is_gated,
         PDL=pdl,
-        num_warps=num_warps,
-        launch_pdl=pdl,
+        **launch_options(num_warps, pdl),
     )

@@ -6,11 +6,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nanovllm.attention.triton.card import launch_options
 from nanovllm.layers.triton.elementwise import silu
 from nanovllm.layers.triton.launch_parameters import RowsParameters, rows_parameters
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def rows_kernel(
     x,  # [num_rows, K], rows stride_x apart
     weight,  # [N, K]; [2 * N, K] if GATED: gate first, then up
@@ -105,6 +106,5 @@ def multiply_rows(
         GATED=is_gated,
         NUM_STAGES=num_stages,
         PDL=pdl,
-        num_warps=slices,
-        launch_pdl=pdl,
+        **launch_options(slices, pdl),
     )

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nanovllm.attention.triton.card import launch_options
 from nanovllm.layers.triton.launch_parameters import DrawParameters, draw_parameters
 
 LOWEST = tl.constexpr(-3.0e38)
@@ -144,8 +145,7 @@ def draw(
         seed_keys.stride(0),
         TILE=tile,
         PDL=pdl,
-        num_warps=num_warps,
-        launch_pdl=pdl,
+        **launch_options(num_warps, pdl),
     )
     choose_tile_kernel[(num_rows,)](
         temperatures,
@@ -156,7 +156,6 @@ def draw(
         num_tiles,
         TILES=triton.next_power_of_2(num_tiles),
         PDL=pdl,
-        num_warps=1,
-        launch_pdl=pdl,
+        **launch_options(1, pdl),
     )
     return token_ids
