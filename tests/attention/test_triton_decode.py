@@ -66,13 +66,14 @@ def test_a_long_context_alone_with_the_default_parameters() -> None:
 
 
 def test_rows_without_a_sequence_cost_nothing_and_change_nothing() -> None:
-    case = Case(HeadShape(4, 2, 32), 16, [(20, 1), (0, 1), (50, 1)])
+    case = Case(HeadShape(4, 2, 32), 16, [(70, 1), (0, 1), (50, 1)])
     step = make_step(case)
     expected = expected_of(case, step)
     step.context_lens[1:] = 0  # what a CUDA graph for a larger batch is given
     before = step.keys.clone()
     decode = DecodeAttention(case.shape, max_seqs=8, dtype=case.dtype, device=DEVICE)
-    plan = decode.plan(step.context_lens, step.block_tables, parameters=SMALL)
+    # 5 tiles in shares of 2: the last share reaches beyond them.
+    plan = decode.plan(step.context_lens, step.block_tables, parameters=SMALL._replace(num_shares=3))
     out = torch.full(expected.out.shape, 7.0, device=DEVICE)
     decode.attend(plan, step.qkv, step.keys, step.values, step.transform, out)
     assert_near(out[:1], expected.out[:1])
