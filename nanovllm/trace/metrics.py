@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from nanovllm.errors import TraceError
 from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.latency import Latency, summarize
 from nanovllm.trace.metrics_collector import MetricsCollector
@@ -101,20 +100,14 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute_metrics(events: Iterable[AnyEvent], source: object = "events") -> Metrics:
-    """The figures of a trace, from its header on. Raises ``TraceError`` for an event that names what is not there;
-    whether a trace can be trusted beyond that, ``check`` says. ``source``: what errors call it, its file if it has one.
+    """The figures of a trace, from its header on. Raises ``TraceError`` as ``MetricsCollector`` does; ``source``: what
+    it calls the trace, its file if it has one.
 
     To follow a run without keeping its events, hand ``MetricsCollector().apply`` to the engine.
     """
-    collector = MetricsCollector()
-    handlers, index = collector.handlers, 0
-    try:
-        for index, event in enumerate(events, start=1):  # noqa: B007 - the error names it
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(event)
-    except (KeyError, IndexError) as error:
-        raise TraceError(source, f"names {error.args[0]!r}, which is not there", index) from None
+    collector = MetricsCollector(source)
+    for event in events:
+        collector.apply(event)
     return summarize_run(collector)
 
 
@@ -129,7 +122,7 @@ def summarize_run(collector: MetricsCollector) -> Metrics:
     prompt_tokens = sum(row.prompt_tokens for row in rows if row.output_tokens)
     output_tokens = sum(row.output_tokens for row in rows)
     duration_s = max(0.0, collector.last_time - min((row.arrival_s for row in rows), default=0.0))
-    num_block_steps = collector.num_blocks * num_computing_steps
+    num_block_steps = collector.pool.num_blocks * num_computing_steps
     return Metrics(
         duration_s=duration_s,
         busy_s=collector.busy_s,
@@ -159,7 +152,7 @@ def summarize_run(collector: MetricsCollector) -> Metrics:
         num_preemptions=sum(row.num_preemptions for row in rows),
         num_preempted_requests=sum(row.num_preemptions > 0 for row in rows),
         mean_kv_use=_ratio(collector.sum_blocks_in_use, num_block_steps),
-        peak_kv_use=_ratio(collector.peak_blocks_in_use, collector.num_blocks),
+        peak_kv_use=_ratio(collector.peak_blocks_in_use, collector.pool.num_blocks),
         mean_kv_cached_free=_ratio(collector.sum_cached_free_blocks, num_block_steps),
         num_steps=sum(steps.values()),
         num_prefill_steps=steps["prefill"],

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from operator import sub
 from typing import Any
 
+from nanovllm.errors import TraceError
 from nanovllm.trace.events import (
     AnyEvent,
     BlockEvicted,
@@ -26,13 +27,17 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
+from nanovllm.trace.laws import BrokenLawError
+from nanovllm.trace.pool import BlockPool
 from nanovllm.trace.request_metrics import RequestMetrics, RequestRecord
 
 
 class MetricsCollector:
-    """Takes in the events of one run, in order; believes them (``replay`` and ``check`` do not)."""
+    """Takes in the events of one run, in order. It believes them as far as it can: whether they keep to all laws,
+    ``replay`` and ``check`` say."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: object = "events") -> None:
+        """``source``: where the events come from, as errors shall name it: the file's path, if there is one."""
         self.records: dict[RequestId, RequestRecord] = {}
         """The requests that have not ended."""
         self.rows: list[RequestMetrics] = []
@@ -54,7 +59,7 @@ class MetricsCollector:
         self.readmitted_tokens = 0
         self.readmitted_hit_tokens = 0
 
-        self.num_blocks = 0
+        self.pool = BlockPool(0, 1)
         self.peak_blocks_in_use = 0
         self.sum_blocks_in_use = 0
         """Over the steps that computed something, as that they computed with."""
@@ -63,13 +68,11 @@ class MetricsCollector:
         self._is_in_step = False
         self._step_start = 0.0
         self._waiting_token_times: list[list[float]] = []
-        self._blocks_in_use = 0
-        self._cached_free_blocks = 0
-        self._ref_counts: list[int] = []
-        self._holds_content = bytearray()
         self._use_in_step = (0, 0)
 
-        self.handlers: dict[type, Callable[[Any], None]] = {
+        self._source = source
+        self._num_events = 0
+        self._handlers: dict[type, Callable[[Any], None]] = {
             TraceStarted: self._start,
             RequestAdded: self._add,
             RequestRejected: self._reject,
@@ -86,20 +89,25 @@ class MetricsCollector:
             BlocksFreed: self._free,
             StepFinished: self._finish_step,
         }
-        """What is done with each type of event; those not in it are of no interest."""
 
     def apply(self, event: AnyEvent) -> None:
-        """Take in the next event."""
-        handler = self.handlers.get(type(event))
-        if handler is not None:
+        """Take in the next event. Raises ``TraceError`` for one that names what is not there."""
+        self._num_events += 1
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            return  # of no interest
+        try:
             handler(event)
+        except (KeyError, IndexError) as error:
+            problem = f"names {error.args[0]!r}, which is not there"
+            raise TraceError(self._source, problem, self._num_events) from None
+        except BrokenLawError as broken:
+            raise TraceError(self._source, str(broken), self._num_events) from None
 
     # ---- requests and steps ----------------------------------------------------------------------------------
 
     def _start(self, event: TraceStarted) -> None:
-        self.num_blocks = event.config["num_blocks"]
-        self._ref_counts = [0] * self.num_blocks
-        self._holds_content = bytearray(self.num_blocks)
+        self.pool = BlockPool(event.config["num_blocks"], event.config["block_size"])
 
     def _add(self, event: RequestAdded) -> None:
         self.records[event.request] = RequestRecord(event.request, event.arrival, event.prompt_tokens)
@@ -123,10 +131,10 @@ class MetricsCollector:
             self.readmitted_hit_tokens += event.start
             self.readmitted_tokens += end + event.remaining
         record.recomputed_tokens += max(0, min(end, record.lost_tokens) - event.start)
-        self._use_in_step = self._blocks_in_use, self._cached_free_blocks
+        self._use_in_step = self.pool.num_blocks_in_use, self.pool.num_cached_free_blocks
 
     def _schedule_decode(self, event: DecodeScheduled) -> None:
-        self._use_in_step = self._blocks_in_use, self._cached_free_blocks
+        self._use_in_step = self.pool.num_blocks_in_use, self.pool.num_cached_free_blocks
 
     def _preempt(self, event: Preempted) -> None:
         record = self.records[event.request]
@@ -171,30 +179,17 @@ class MetricsCollector:
     # ---- blocks ----------------------------------------------------------------------------------------------
 
     def _hit(self, event: PrefixHit) -> None:
-        ref_counts = self._ref_counts
-        for block in event.blocks:
-            if not ref_counts[block]:
-                self._blocks_in_use += 1
-                self._cached_free_blocks -= 1
-            ref_counts[block] += 1
+        self.pool.hit(event.blocks)
 
     def _allocate(self, event: BlocksAllocated) -> None:
-        self._blocks_in_use += len(event.blocks)
-        for block in event.blocks:
-            self._ref_counts[block] = 1
+        self.pool.allocate(event.blocks)
 
     def _evict(self, event: BlockEvicted) -> None:
-        self._holds_content[event.block] = False
-        self._cached_free_blocks -= 1
+        self.pool.evict(event.block, event.hash)
 
     def _publish(self, event: BlocksHashed) -> None:
-        for block in event.blocks:
-            self._holds_content[block] = True
+        for block, block_hash in zip(event.blocks, event.hashes, strict=False):
+            self.pool.publish(block, block_hash)
 
     def _free(self, event: BlocksFreed) -> None:
-        ref_counts = self._ref_counts
-        for block in event.blocks:
-            ref_counts[block] -= 1
-            if not ref_counts[block]:
-                self._blocks_in_use -= 1
-                self._cached_free_blocks += self._holds_content[block]
+        self.pool.release(event.blocks)

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from nanovllm.errors import TraceError
 from nanovllm.trace.events import (
     AnyEvent,
+    BlockEvicted,
     BlocksAllocated,
     BlocksFreed,
     ChunkScheduled,
@@ -139,6 +140,8 @@ def test_an_event_about_nothing_is_an_error_with_its_line() -> None:
         compute_metrics([RUN[0], RequestFinished("x", 0.0, "length")], "run.jsonl")
     with pytest.raises(TraceError, match=r"events:1: names 'num_blocks'"):
         compute_metrics([TraceStarted(1, "", "", "", {})])
+    with pytest.raises(TraceError, match=r"run\.jsonl:2: content ab of block 0 is evicted, but it holds nothing"):
+        compute_metrics([RUN[0], BlockEvicted(0, "ab")], "run.jsonl")
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.data())
