@@ -14,7 +14,10 @@ from nanovllm import __version__
 from nanovllm.cli.options import field_docs
 
 if TYPE_CHECKING:
+    from docutils.nodes import TextElement, reference as reference_node
+    from sphinx.addnodes import pending_xref
     from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
 
 project = "Nano-vLLM Lab"
 author = "the Nano-vLLM Lab contributors"
@@ -68,6 +71,7 @@ def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-signature", _shorten_signature)
     app.connect("autodoc-process-docstring", _drop_what_python_says)
+    app.connect("missing-reference", _find_alias)
 
 
 def _shorten_signature(
@@ -87,3 +91,13 @@ def _drop_what_python_says(
 ) -> None:
     """Named tuples come with sentences that say nothing."""
     lines[:] = [line for line in lines if not line.startswith(("Alias for field number", "Create new instance of"))]
+
+
+def _find_alias(
+    app: Sphinx, env: BuildEnvironment, reference: pending_xref, shown: TextElement
+) -> reference_node | None:
+    """Sphinx before 9 looks for the types of signatures among classes only; an alias is none."""
+    if reference["reftarget"] not in autodoc_type_aliases.values():
+        return None
+    place = env, reference["refdoc"], app.builder
+    return env.domains["py"].resolve_xref(*place, "data", reference["reftarget"], reference, shown)
