@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence as TokenIds
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -170,19 +170,53 @@ class ScriptedBackend:
         self.is_closed = True
 
 
+class EarlyScriptedBackend(ScriptedBackend):
+    """The same, given steps early. ``on_call`` is called when a step is submitted, ``on_result`` when it is asked for,
+    both with the number of the step."""
+
+    def __init__(
+        self,
+        scripts: Mapping[RequestId, TokenIds[int]],
+        num_kv_blocks: int,
+        on_call: Callable[[int], object] = lambda call: None,
+        on_result: Callable[[int], object] = lambda call: None,
+    ) -> None:
+        super().__init__(scripts, num_kv_blocks, on_call)
+        self.on_result = on_result
+
+    def submit(self, batch: ScheduledBatch) -> EarlyStep:
+        return EarlyStep(self, self.num_calls, super().execute(batch))
+
+
+class EarlyStep(NamedTuple):
+    backend: EarlyScriptedBackend
+    call: int
+    tokens: list[int]
+
+    def result(self) -> list[int]:
+        self.backend.on_result(self.call)
+        return self.tokens
+
+
 def make_generator(
     scripts: Mapping[RequestId, TokenIds[int]] | None = None,
     *,
     kind: str = "byte level",
     num_blocks: int = 64,
     on_call: Callable[[int], object] = lambda call: None,
+    on_result: Callable[[int], object] = lambda call: None,
+    is_early: bool = False,
     emit: Emit | None = None,
     **options: Any,
 ) -> TextGenerator:
-    """A generator whose requests 0, 1, ... say what ``scripts`` holds for them."""
+    """A generator whose requests 0, 1, ... say what ``scripts`` holds for them. ``is_early``: its backend takes steps
+    early, so that its engine looks ahead."""
     chosen = tokenizer(kind)
     config = Config(**{"kvcache_block_size": 4, "max_model_len": 200, "eos": chosen.eos_token_id, **options})
-    backend = ScriptedBackend(scripts or {}, num_blocks, on_call)
+    if is_early:
+        backend = EarlyScriptedBackend(scripts or {}, num_blocks, on_call, on_result)
+    else:
+        backend = ScriptedBackend(scripts or {}, num_blocks, on_call)
     engine = TextEngine(config, backend, chosen, emit=emit, vocab_size=chosen.inner.get_vocab_size())
     return TextGenerator(engine, chosen)
 
