@@ -30,6 +30,7 @@ NO_INT = [1.0, "4", None, True]
         ("seed", [-1, *NO_INT], FROM_0),
         ("enable_prefix_caching", [1, 0, "yes", None], "true or false"),
         ("enforce_eager", [1, 0, "yes", None], "true or false"),
+        ("lookahead", [1, 0, "on", None], "true or false"),
         ("policy", ["fifo", "", None, ["prefill_first"]], "one of prefill_first"),
         ("device", ["gpu", "", None], "one of auto, cpu, cuda"),
         ("dtype", ["int8", "", None], "one of auto, float32, bfloat16, float16"),
