@@ -32,7 +32,8 @@ from sim.museum.memory import Misread, WatchedMemory
 Line = tuple[int | list[int], int, int]
 """A request: its prompt (or the length of one that no other request shares), ``max_tokens``, arrival step."""
 
-NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NOT_OVER = "not over after"
+_NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class MuseumRun:
     """Who built upon KV that is not its own, step by step."""
     failure: str | None
     """Why the run did not come to its end: what the engine died of, or that it would have gone on for ever."""
+
+    @property
+    def outcome(self) -> str:
+        """``ends``, ``dies`` or ``never ends``."""
+        if self.failure is None:
+            return "ends"
+        return "never ends" if self.failure.startswith(_NOT_OVER) else "dies"
 
     @property
     def num_steps(self) -> int:
@@ -157,13 +165,13 @@ def _drive(engine: Engine, lines: Iterable[Line], max_steps: int) -> str | None:
     except (AssertionError, KeyError) as error:
         return f"{type(error).__name__}: {error}"
     left = [str(seq.request_id) for seq in engine.scheduler.sequences.values()]
-    return f"not over after {max_steps} steps: {', '.join(left)}" if left else None
+    return f"{_NOT_OVER} {max_steps} steps: {', '.join(left)}" if left else None
 
 
 def _requests(lines: Iterable[Line]) -> Iterator[Request]:
     for index, (prompt, max_tokens, arrival_step) in enumerate(lines):
         yield Request(
-            request_id=NAMES[index],
+            request_id=_NAMES[index],
             prompt_token_ids=_own_tokens(index, prompt) if isinstance(prompt, int) else prompt,
             sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
             arrival_step=arrival_step,

@@ -95,6 +95,7 @@ def test_every_rule_is_shown() -> None:
 def test_ours_is_sound(exhibit: Exhibit) -> None:
     ours = exhibit.ours
     assert (ours.violations, ours.misreads, ours.failure) == ([], [], None)
+    assert ours.outcome == "ends"
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,7 @@ def test_what_was_misread_is_told() -> None:
 )
 def test_the_run_does_not_come_to_its_end(exhibit: Exhibit, failure: str) -> None:
     assert exhibit.theirs.failure == failure
+    assert exhibit.theirs.outcome == ("never ends" if failure.startswith("not over") else "dies")
 
 
 def test_the_prefix_is_subtracted_twice() -> None:
