@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MAX_BLOCKS, MAX_TABLES = 5, 6
 """Longer tables show their last blocks, longer lists of requests only those that take part and the next ones."""
 _LABEL, _GAP, _LEAST_WIDTH = 1.9, 0.7, 16.0
+_PAUSE = "; "
+"""Where a remark goes on in the next line."""
 
 
 def block_handover(source: Source, step: int | None = None, *, ax: Axes | None = None) -> Figure:
@@ -79,6 +81,8 @@ class _Grid:
     num_boxes: int
     pitch: float
     width: float
+    head: float
+    """Room for the words above the tables."""
 
     @classmethod
     def of(cls, data: BlockHandover, frames: Sequence[PoolFrame]) -> _Grid:
@@ -91,16 +95,17 @@ class _Grid:
         num_boxes = min(MAX_BLOCKS, max(2, *lengths, *(len(frame.free) for frame in frames)))
         frame_width = _LABEL + num_boxes
         width = max(_LEAST_WIDTH, len(frames) * (frame_width + _GAP) - _GAP + 0.1)
-        return cls(rows, num_boxes, (width - frame_width) / max(1, len(frames) - 1), width)
+        head = 1.5 if any(_PAUSE in frame.remark for frame in frames) else 1.1
+        return cls(rows, num_boxes, (width - frame_width) / max(1, len(frames) - 1), width, head)
 
     @property
     def height(self) -> float:
         """In boxes."""
-        return len(self.rows) + 2.45
+        return self.head + len(self.rows) + 1.35
 
     def place(self, column: int, row: int, index: int) -> tuple[float, float]:
         """The middle of a box. Row -1 is the free list."""
-        y = len(self.rows) + 1.9 if row < 0 else row + 1.5
+        y = self.head + (len(self.rows) + 0.8 if row < 0 else row + 0.4)
         return column * self.pitch + _LABEL + index + 0.5, y
 
     def indices(self, blocks: Sequence[int], is_free_list: bool = False) -> dict[int, int]:
@@ -116,7 +121,8 @@ class _Grid:
 def _draw_frame(ax: Axes, grid: _Grid, data: BlockHandover, frames: Sequence[PoolFrame], column: int) -> None:
     frame, before = frames[column], frames[max(0, column - 1)]
     draw_text(ax, (column * grid.pitch + 0.08, 0.2), frame.action, is_bold=True)
-    draw_text(ax, (column * grid.pitch + 0.08, 0.62), frame.remark, is_muted=True)
+    for line, remark in enumerate(frame.remark.split(_PAUSE)):
+        draw_text(ax, (column * grid.pitch + 0.08, 0.62 + 0.4 * line), remark, is_muted=True)
     num_holders = Counter(block for table in frame.tables.values() for block in table)
     for row, request in enumerate(grid.rows):
         table, lost = frame.tables.get(request, ()), before.tables.get(request, ())

@@ -76,7 +76,7 @@ def _mark_step(ax: Axes, history: History, axis: StepAxis, step: int, text: str)
     if offset == 0 and step < history.steps.number[axis.slice][0]:
         return
     place = axis.left[offset] if offset < len(axis) else axis.right[-1]
-    ax.axvline(place, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=6)
+    ax.axvline(place, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3.5)  # below the words
     is_left_half = place < sum(axis.bounds) / 2
     ax.annotate(
         text,

@@ -28,7 +28,8 @@ LONG_TAIL = 20.0
 
 @dataclass(frozen=True)
 class LatencyCurve:
-    """An empirical distribution: ``shares[i]`` of all durations are at most ``values_s[i]``."""
+    """An empirical distribution: a share ``shares[i]`` of all durations lies at or below ``values_s[i]``; linear in
+    between, as percentiles are interpolated. Both ascend, from share 0 to 1."""
 
     name: str
     values_s: FloatArray
@@ -64,9 +65,12 @@ def _curve(name: str, counts: Counter[float]) -> LatencyCurve | None:
     summary = summarize(counts)
     if summary is None:
         return None
+    # Percentile p of n sorted values stands at index p (n - 1): a value that occurs several times fills several.
     values_s = np.array(sorted(counts))
-    ranks = np.cumsum([counts[value] for value in values_s.tolist()])
-    return LatencyCurve(name, values_s, ranks / ranks[-1], summary)
+    ends = np.cumsum([counts[value] for value in values_s.tolist()]) - 1
+    starts = np.append(0, ends[:-1] + 1)
+    shares = np.stack((starts, ends), axis=1).ravel() / ends[-1] if ends[-1] else np.array([0.0, 1.0])
+    return LatencyCurve(name, np.repeat(values_s, 2), shares, summary)
 
 
 def latency(source: Source, *, figure: Figure | SubFigure | None = None) -> Figure:
@@ -110,7 +114,7 @@ def _draw_panel(ax: Axes, curve: LatencyCurve | None, name: str) -> None:
     _set_range(ax, curve, unit_s)
     kept = np.unique(np.linspace(0, len(curve.values_s) - 1, MAX_POINTS).round().astype(np.int64))
     x, y = curve.values_s[kept] / unit_s, curve.shares[kept]
-    ax.step(np.append(x[0], x), np.append(0, y), where="post", color=palette.PREFILL.light, linewidth=1.6)
+    ax.plot(x, y, color=palette.PREFILL.light, linewidth=1.6, clip_on=False)
     for share in (50, 90, 99):
         _mark(ax, share, getattr(curve.summary, f"p{share}") / unit_s, unit)
     ax.set_xlabel(f"{unit}   ({curve.summary.count:,} values, mean {curve.summary.mean / unit_s:.3g} {unit})")

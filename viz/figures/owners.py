@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OWNER_COLOURS = ("#2F86C9", "#E9C46A", "#7B3294", "#8FD3F0", "#D1603D", "#B58BC9")
+OWNER_COLOURS = ("#2F86C9", "#E9C46A", "#7B3294", "#6EC6FF", "#D1603D", "#CFA0C8")
 """In an order in which neighbours differ in lightness; apart from the palette's greens and greys of blocks that are
 shared, cached or free."""
 

@@ -136,7 +136,7 @@ def _draw_blocks(ax: Axes, data: PromptProgress, num_rows: int) -> None:
         is_reused = start < data.num_reused_tokens
         look = palette.HIT if is_reused else palette.FREE
         ax.barh(0, width, left=start, height=0.5, color=look.light, edgecolor=MUTED, linewidth=0.8, clip_on=False)
-        if index:
+        if index and is_named:
             ax.plot([start, start], [-0.25, num_rows + 0.5], color=MUTED, linewidth=0.6, linestyle=":", zorder=3)
         if is_named:
             ax.text(
