@@ -14,10 +14,13 @@ import msgspec
 import pytest
 
 from nanovllm.config import Config
+from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.scheduler import Scheduler
 from nanovllm.errors import ConfigError, ModelError, WorkloadError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import (
     AnyEvent,
+    ChunkScheduled,
     RequestAdded,
     RequestFinished,
     StepFinished,
@@ -161,6 +164,18 @@ def test_the_header_says_what_ran() -> None:
     assert isinstance(header, TraceStarted)
     assert (header.backend, header.model) == ("simulated", "Qwen/Qwen3-0.6B")
     assert header.config["num_blocks"] == pytest.approx(10_500, rel=0.1)
+
+
+def test_a_policy_of_ones_own_decides() -> None:
+    class LastComesFirst(Scheduler):
+        def schedule(self) -> ScheduledBatch:
+            self.waiting.reverse()
+            return super().schedule()
+
+    config = replace(SMALL, max_num_batched_tokens=4)
+    result = run(requests((4, 1, 0.0), (4, 1, 0.0)), config, scheduler=LastComesFirst)
+    assert [event.policy for event in of_kind(result, TraceStarted)] == ["LastComesFirst"]
+    assert [event.request for event in of_kind(result, ChunkScheduled)] == [1, 0]
 
 
 def test_the_model_may_be_a_directory_or_a_spec(tmp_path: Path) -> None:
