@@ -20,6 +20,11 @@ def has_preemptions(page_data: dict[str, Any]) -> bool:
 
 
 WHAT_THEY_MUST_SHOW: dict[Path, Callable[[dict[str, Any]], bool]] = {
+    DOCS / "reference" / "figures.md": lambda names: (
+        bool(names["handover"].taken)
+        and {path.name for path in Path().iterdir() if path.suffix in (".png", ".svg")}
+        == {"run.png", "timeline.svg", "blocks.png", "compare.png", "cliff.png"}
+    ),
     DOCS / "reference" / "trace-format.md": lambda names: names["metrics"].num_preemptions > 0,
     DOCS / "reference" / "web-replay.md": lambda names: (
         names["data"]["runs"][0]["problem"] is None
