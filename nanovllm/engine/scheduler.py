@@ -257,18 +257,19 @@ class Scheduler:
         ended, then or now; of one that ended by its length, the token may show another reason."""
         ended: list[Sequence] = []
         for seq, token_id in zip(seqs, token_ids, strict=True):
-            if seq.last_token != UNKNOWN_TOKEN:
+            if seq.token_ids[-1] != UNKNOWN_TOKEN:
                 continue
             seq.token_ids[-1] = token_id
-            if seq.finish_reason not in (None, "length"):
-                continue  # aborted while its token was on its way
             reason = self._finish_reason(seq, token_id)
-            if seq.is_finished:
-                seq.finish_reason = reason
-            elif reason is not None:
+            if reason is None:
+                continue
+            if seq.finish_reason is None:
                 self.finish(seq, reason, time_s)
-            if seq.is_finished:
-                ended.append(seq)
+            elif seq.finish_reason == "length":
+                seq.finish_reason = reason
+            else:
+                continue  # aborted while its token was on its way
+            ended.append(seq)
         return ended
 
     def finish(self, seq: Sequence, reason: str, time_s: float = 0.0) -> None:
