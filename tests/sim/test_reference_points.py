@@ -5,37 +5,19 @@ Nothing was tuned to these figures. They are tokens generated a second in one ``
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from nanovllm.config import Config
+from nanovllm.model_spec import ModelSpec
 from sim import simulate
+from sim.cost_models.bound import Bound
+from sim.generators.reference import bench256, bs1, bs16, shared
 from sim.workload import WorkloadRequest
-
-
-def bench256() -> list[WorkloadRequest]:
-    rng = Random(0)
-    prompts = [[rng.randint(0, 10_000) for _ in range(rng.randint(100, 1024))] for _ in range(256)]
-    return same_order(prompts, [rng.randint(100, 1024) for _ in range(256)])
-
-
-def batch_of(num_requests: int, prompt_len: int, output_len: int) -> list[WorkloadRequest]:
-    rng = Random(1)
-    prompts = [[rng.randint(0, 10_000) for _ in range(prompt_len)] for _ in range(num_requests)]
-    return same_order(prompts, [output_len] * num_requests)
-
-
-def same_order(prompts: list[list[int]], output_lens: list[int]) -> list[WorkloadRequest]:
-    return [
-        WorkloadRequest(id=i, prompt=prompt, max_tokens=output_len, ignore_eos=True)
-        for i, (prompt, output_len) in enumerate(zip(prompts, output_lens, strict=True))
-    ]
 
 
 @pytest.mark.parametrize(
     ("load", "vllm_tokens_per_s", "tolerance"),
-    [(bench256(), 23_301, 0.10), (batch_of(16, 512, 256), 7_697, 0.30), (batch_of(1, 128, 256), 600, 0.30)],
+    [(bench256(), 23_301, 0.10), (bs16(), 7_697, 0.30), (bs1(), 600, 0.30)],
     ids=["256 requests", "16 requests", "one request"],
 )
 def test_the_roofline_with_host_time_is_near_vllm(
@@ -44,3 +26,27 @@ def test_the_roofline_with_host_time_is_near_vllm(
     result = simulate(Config(), load, gpu="h200", model="qwen3-0.6b", record=False)
     num_tokens = sum(request.max_tokens for request in load)
     assert num_tokens / result.time_s == pytest.approx(vllm_tokens_per_s, rel=tolerance)
+
+
+def bound_tokens_per_s(load: list[WorkloadRequest]) -> float:
+    model = ModelSpec.preset("qwen3-0.6b")
+    bound = Bound(model=model, bandwidth_bytes_per_s=4.27e12, flops_per_s=708e12, shared_block_size=256)
+    result = simulate(Config(num_kvcache_blocks=4_423), load, model=model, cost_model=bound, record=False)
+    return sum(request.max_tokens for request in load) / result.time_s
+
+
+@pytest.mark.parametrize(
+    ("load", "tokens_per_s"), [(bench256(), 35_977), (bs1(), 3_502), (bs16(), 26_914)], ids=["bench256", "bs1", "bs16"]
+)
+def test_the_bound_is_that_of_a_count_by_hand(load: list[WorkloadRequest], tokens_per_s: float) -> None:
+    assert bound_tokens_per_s(load) == pytest.approx(tokens_per_s, rel=0.001)
+
+
+def test_a_shared_block_is_read_once() -> None:
+    assert bound_tokens_per_s(shared()) > 7 * 16_731  # the bound if each sequence read its own prefix
+
+
+def test_repetitions_differ_and_repeat() -> None:
+    assert bench256(1) == bench256(1)
+    assert bench256(1)[0].prompt != bench256(0)[0].prompt
+    assert sum(request.max_tokens for request in bench256()) == 133_966
