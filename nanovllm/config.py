@@ -12,6 +12,7 @@ from nanovllm.errors import ConfigError
 POLICIES = ("prefill_first",)
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+ATTENTIONS = ("auto", "torch", "triton")
 
 _FROM_1 = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "kvcache_block_size", "tensor_parallel_size")
 _FROM_0 = ("watermark_blocks", "seed")
@@ -56,6 +57,8 @@ class Config:
     """One of ``DEVICES``. ``auto``: a CUDA card if there is one, else the CPU."""
     dtype: str = "auto"
     """One of ``DTYPES``. ``auto``: the type the weights are stored in on CUDA, float32 on a CPU."""
+    attention: str = "auto"
+    """One of ``ATTENTIONS``. ``auto``: ``triton``, kernels for NVIDIA cards, where they run, else ``torch``."""
     gpu_memory_utilization: float = 0.9
     """Share of the card's memory that weights, activations and KV pool may take. On a CPU the pool has a fixed size."""
     tensor_parallel_size: int = 1
@@ -75,7 +78,7 @@ class Config:
         for name in ("enable_prefix_caching", "enforce_eager", "lookahead"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "true or false")
-        for name, allowed in (("policy", POLICIES), ("device", DEVICES), ("dtype", DTYPES)):
+        for name, allowed in (("policy", POLICIES), ("device", DEVICES), ("dtype", DTYPES), ("attention", ATTENTIONS)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(name, getattr(self, name), f"one of {', '.join(allowed)}")
         share = self.gpu_memory_utilization

@@ -26,6 +26,11 @@ class RotaryEmbedding:
         self._cos = angles.cos()[:, None]  # [max_position, 1, head_dim / 2]
         self._sin = angles.sin()[:, None]
 
+    @property
+    def table(self) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of all positions, each ``[max_position, head_dim / 2]`` float32, contiguous."""
+        return self._cos[:, 0], self._sin[:, 0]
+
     def __call__(self, positions: Tensor) -> Rotation:
         """``positions``: ``[num_tokens]``."""
         return Rotation(self._cos[positions], self._sin[positions])

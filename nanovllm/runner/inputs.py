@@ -43,7 +43,10 @@ def build_step_inputs(sequences: list[Sequence], block_size: int, device: torch.
     slots = block_tables[table_rows, positions // block_size] * block_size + positions % block_size
 
     def to_device(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(device)
+        tensor = torch.from_numpy(values)
+        if device.type != "cuda":
+            return tensor.to(device)
+        return tensor.pin_memory().to(device, non_blocking=True)  # else the host would wait for all that is queued
 
     return StepInputs(
         token_ids=to_device(_scheduled_token_ids(sequences, int(row_ends[-1]))),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from nanovllm.attention.interface import Attention
-from nanovllm.attention.torch_attention import TorchAttention
 from nanovllm.config import Config
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.sequence import Sequence
@@ -15,17 +15,17 @@ from nanovllm.errors import ConfigError, MemoryPoolError, StepError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
 from nanovllm.runner.dummy_weights import fill_with_random_weights
-from nanovllm.runner.inputs import build_step_inputs
 from nanovllm.runner.kv_cache import allocate_pool, block_bytes, cpu_num_blocks, num_blocks_within
 from nanovllm.runner.memory import first_line, gib, is_out_of_memory, memory_bytes
 from nanovllm.runner.model_directory import read_eos_token_ids, resolve_model
-from nanovllm.runner.sampler import build_sampling_inputs, sample
+from nanovllm.runner.pending import PendingTokens
+from nanovllm.runner.steps import Steps, choose_attention, new_steps
 from nanovllm.runner.weights import load_weights
 from nanovllm.sampling_params import SamplingParams
 
 
 class ModelRunner:
-    """The ``Backend`` protocol on torch: on a CPU or one CUDA card, in eager mode."""
+    """The ``Backend`` protocol on torch: on a CPU or one CUDA card."""
 
     def __init__(self, config: Config, *, spec: ModelSpec | None = None) -> None:
         """Load ``config.model``; or, given a ``spec``, make a model of that shape with random weights drawn from
@@ -49,13 +49,17 @@ class ModelRunner:
         self.spec = spec
         self.dtype = _choose_dtype(config.dtype, spec, self.device)
         self._model: Decoder | None = self._load_model()
+        self.attention = choose_attention(config, spec, self.device, self.dtype)
+        """Which implementation attends: ``torch`` or ``triton``."""
         self.num_kv_blocks = self._count_kv_blocks()
-        self._attention: Attention | None = self._new_attention(self.num_kv_blocks)
+        self._steps: Steps | None = self._new_steps(self.num_kv_blocks, config)
+        if self.attention == "triton":  # what it samples stays on the card: the next step need not wait for the host
+            self.submit = self._submit
 
     @property
     def name(self) -> str:
-        """``cpu`` or ``cuda``."""
-        return self.device.type
+        """``cpu``, or ``cuda`` and the implementation of the attention."""
+        return "cpu" if self.device.type == "cpu" else f"{self.device.type}, {self.attention} attention"
 
     @property
     def vocab_size(self) -> int:
@@ -71,9 +75,16 @@ class ModelRunner:
 
     def execute(self, batch: ScheduledBatch) -> list[int]:
         """See ``Backend.execute``. Raises ``StepError`` if the step needs more memory than there is."""
-        assert self._attention is not None, "the runner is closed"
+        return self._compute(batch).tolist()
+
+    def _submit(self, batch: ScheduledBatch) -> PendingTokens:
+        """See ``AsynchronousBackend.submit``."""
+        return PendingTokens(self._compute(batch))
+
+    def _compute(self, batch: ScheduledBatch) -> Tensor:
+        assert self._steps is not None, "the runner is closed"
         try:
-            return self._compute(batch.sequences, self._attention)
+            return self._steps.compute(batch.sequences)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -85,19 +96,9 @@ class ModelRunner:
             f"{self.device}: lower max_num_batched_tokens or max_num_seqs ({reason})"
         )
 
-    @torch.inference_mode()
-    def _compute(self, sequences: list[Sequence], attention: Attention) -> list[int]:
-        assert self._model is not None, "the runner is closed"
-        inputs = build_step_inputs(sequences, self.config.kvcache_block_size, self.device)
-        sampling_inputs = build_sampling_inputs(sequences, self.config.seed, self.vocab_size, self.device)
-        attend = attention.begin_step(inputs.attention)
-        hidden = self._model(inputs.token_ids, inputs.positions, attend)  # [num_tokens, hidden_size]
-        logits = self._model.compute_logits(hidden[inputs.last_rows])  # [num_seqs, vocab_size]
-        return sample(logits, sampling_inputs).tolist()
-
     def close(self) -> None:
         """Give back the memory of weights and KV pool."""
-        self._model = self._attention = None
+        self._model = self._steps = None
         self._release_cached_memory()
 
     def _release_cached_memory(self) -> None:
@@ -122,9 +123,10 @@ class ModelRunner:
             load_weights(model, self.model_path)
         return model.eval()
 
-    def _new_attention(self, num_blocks: int) -> Attention:
-        pool = allocate_pool(self.spec, num_blocks, self.config.kvcache_block_size, self.dtype, self.device)
-        return TorchAttention(pool)
+    def _new_steps(self, num_blocks: int, config: Config) -> Steps:
+        assert self._model is not None, "the runner is closed"
+        pool = allocate_pool(self.spec, num_blocks, config.kvcache_block_size, self.dtype, self.device)
+        return new_steps(self.attention, config, self.spec, self._model, pool)
 
     def _count_kv_blocks(self) -> int:
         config = self.config
@@ -159,12 +161,12 @@ class ModelRunner:
     def _run_largest_steps(self) -> None:
         """A prefill of the whole token budget, and a decode step of as many sequences as may run."""
         config = self.config
-        attention = self._new_attention(1)
+        steps = self._new_steps(1, replace(config, enforce_eager=True))
         num_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
         num_long_seqs = min(num_seqs, -(-config.max_num_batched_tokens // config.max_model_len))
         num_tokens = min(config.max_model_len, config.max_num_batched_tokens // num_long_seqs)
-        self._compute([self._dummy_sequence(num_tokens) for _ in range(num_long_seqs)], attention)
-        self._compute([self._dummy_sequence(1) for _ in range(num_seqs)], attention)
+        steps.compute([self._dummy_sequence(num_tokens) for _ in range(num_long_seqs)])
+        steps.compute([self._dummy_sequence(1) for _ in range(num_seqs)])
 
     def _dummy_sequence(self, num_tokens: int) -> Sequence:
         # Top-p is what takes the sampler most memory. All blocks are the pool's only one: what is computed is

@@ -99,8 +99,9 @@ def test_engine_seed_moves_requests_without_seed_only() -> None:
     work = [*requests(2), *(replaced(request, seed=8) for request in requests(4)[2:])]
     base = ModelRunner(CONFIG, spec=SPEC)
     tokens, _ = run(CONFIG, base, work)
-    base.config = replace(CONFIG, seed=1)  # the same weights
-    moved, _ = run(base.config, base, work)
+    other_seed = replace(CONFIG, seed=1)
+    base._steps = base._new_steps(base.num_kv_blocks, other_seed)  # the same weights
+    moved, _ = run(other_seed, base, work)
     assert [tokens[index] == moved[index] for index in range(4)] == [False, False, True, True]
 
 

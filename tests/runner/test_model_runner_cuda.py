@@ -50,7 +50,7 @@ def test_tokens_are_those_of_transformers(
         model=str(tiny_model(family)), device="cuda", dtype="float32", kvcache_block_size=4, max_model_len=64, **options
     )
     runner = ModelRunner(config)
-    assert runner.name == "cuda"
+    assert runner.name == "cuda, torch attention"  # blocks of 4 tokens are none for the kernels
     assert generate(Engine(config, runner)) == expected
     runner.close()
 

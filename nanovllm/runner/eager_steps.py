@@ -1,0 +1,35 @@
+"""Steps in plain torch, on any device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nanovllm.attention.torch_attention import TorchAttention
+from nanovllm.config import Config
+from nanovllm.engine.sequence import Sequence
+from nanovllm.model_spec import ModelSpec
+from nanovllm.models.decoder import Decoder
+from nanovllm.runner.inputs import build_step_inputs
+from nanovllm.runner.sampler import build_sampling_inputs, sample
+
+
+class EagerSteps:
+    """Computes steps over ``model`` and the KV ``pool``; one object for each pool."""
+
+    def __init__(self, config: Config, spec: ModelSpec, model: Decoder, pool: Tensor) -> None:
+        self._config = config
+        self._vocab_size = spec.vocab_size
+        self._model = model
+        self._attention = TorchAttention(pool)
+        self._device = pool.device
+
+    @torch.inference_mode()
+    def compute(self, sequences: list[Sequence]) -> Tensor:
+        """One sampled token for each sequence, ``[num_seqs]``."""
+        inputs = build_step_inputs(sequences, self._config.kvcache_block_size, self._device)
+        sampling_inputs = build_sampling_inputs(sequences, self._config.seed, self._vocab_size, self._device)
+        attend = self._attention.begin_step(inputs.attention)
+        hidden = self._model(inputs.token_ids, inputs.positions, attend)  # [num_tokens, hidden_size]
+        logits = self._model.compute_logits(hidden[inputs.last_rows])  # [num_seqs, vocab_size]
+        return sample(logits, sampling_inputs)
