@@ -40,7 +40,11 @@ class DecodeAttention:
         self.shape = shape
         self.dtype = dtype
         self.max_seqs = max_seqs
-        most_shares = max(decode_parameters(n, shape, dtype.itemsize, device).num_shares for n in DECODE_BATCHES)
+        most_shares = max(
+            decode_parameters(n, shape, dtype.itemsize, device, is_behind_prefix=is_behind).num_shares
+            for n in DECODE_BATCHES
+            for is_behind in (False, True)
+        )
         self._reserve(most_shares, device)
         self._starts = torch.zeros(max_seqs + 1, dtype=torch.int32, device=device)
         self._share_tiles = torch.zeros(1, dtype=torch.int32, device=device)
@@ -72,7 +76,9 @@ class DecodeAttention:
         num_seqs = len(context_lens)
         assert num_seqs <= self.max_seqs, "there is memory for max_seqs sequences"
         device = context_lens.device
-        parameters = parameters or decode_parameters(num_seqs, self.shape, self.dtype.itemsize, device)
+        parameters = parameters or decode_parameters(
+            num_seqs, self.shape, self.dtype.itemsize, device, is_behind_prefix=prefix is not None
+        )
         if parameters.num_shares > len(self._first_seqs):
             self._reserve(parameters.num_shares, device)
         plan_decode_kernel[(1,)](

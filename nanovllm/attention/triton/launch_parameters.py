@@ -53,9 +53,11 @@ class StoreParameters(NamedTuple):
 
 _DECODE = (  # from this many sequences on
     (65, DecodeParameters(num_shares=132, tile=16, num_warps=1, num_stages=3)),
-    (5, DecodeParameters(num_shares=99, tile=32, num_warps=1, num_stages=2)),
+    (5, DecodeParameters(num_shares=66, tile=64, num_warps=4, num_stages=2)),
     (0, DecodeParameters(num_shares=66, tile=32, num_warps=4, num_stages=3)),
 )
+_DECODE_BEHIND_PREFIX = DecodeParameters(num_shares=132, tile=32, num_warps=1, num_stages=2)
+"""Where prefixes are attended to elsewhere and little is left of each sequence."""
 DECODE_BATCHES = tuple(from_seqs for from_seqs, _ in _DECODE)
 """The least number of sequences of each set of parameters."""
 
@@ -76,9 +78,12 @@ _PREFILL_FLOAT32 = ((0, PrefillParameters(rows=32, tile=16, num_warps=8, num_sta
 _STORE = StoreParameters(tokens=16, num_warps=4)
 
 
-def decode_parameters(num_seqs: int, shape: HeadShape, itemsize: int, device: torch.device) -> DecodeParameters:
+def decode_parameters(
+    num_seqs: int, shape: HeadShape, itemsize: int, device: torch.device, *, is_behind_prefix: bool = False
+) -> DecodeParameters:
     """For a batch of ``num_seqs`` and numbers of ``itemsize`` bytes: as many programs a multiprocessor as measured."""
     best = next(parameters for from_seqs, parameters in _DECODE if num_seqs >= from_seqs)
+    best = _DECODE_BEHIND_PREFIX if is_behind_prefix else best
     card = multiprocessors(device) / MEASURED_MULTIPROCESSORS
     num_shares = max(round(best.num_shares * _MEASURED_KV_HEADS * card / shape.num_kv_heads), 1)
     num_warps = max(best.num_warps, best.tile // 16) if shape.half_up > 64 else best.num_warps

@@ -45,9 +45,9 @@ def gemv_parameters(out_size: int, in_size: int) -> GemvParameters:
 
 
 def rows_parameters(in_size: int, is_gated: bool, itemsize: int, device: torch.device) -> RowsParameters:
-    """For a few rows."""
-    depth = (64 if is_gated else 128) * 2 // itemsize
-    slices = 2 if in_size <= 2048 else 4
+    """For a few rows: four warps, which share the depth."""
+    depth = 128 * 2 // itemsize
+    slices = 4
     while depth > 32 and in_size % (slices * depth) != 0:
         depth //= 2
     cols = 16

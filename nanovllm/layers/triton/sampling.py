@@ -74,8 +74,9 @@ def draw_tiles_kernel(
     score = tl.where(is_number, score, float("-inf"))
     place = row * tl.num_programs(1) + tl.program_id(1)
     tl.store(largest + place, tile_largest)
-    tl.store(best + place, tl.max(score, 0))
-    tl.store(best_ids + place, tl.program_id(1) * TILE + tl.argmax(score, 0))
+    best_score, winner = tl.max(score, 0, return_indices=True)
+    tl.store(best + place, best_score)
+    tl.store(best_ids + place, tl.program_id(1) * TILE + winner)
 
 
 @triton.jit
