@@ -15,12 +15,18 @@ import typer
 from typer.main import get_command
 
 from nanovllm import __version__
-from nanovllm.cli import demo, generate, models, simulate, trace, workload
+from nanovllm.cli import bench, demo, generate, models, simulate, trace, workload
 from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error
 from nanovllm.cli.help import Command
 from nanovllm.errors import UserError
 
-OPTIONAL_MODULES = {"gguf": "engine", "safetensors": "engine", "torch": "engine", "transformers": "engine"}
+OPTIONAL_MODULES = {
+    "gguf": "engine",
+    "matplotlib": "viz",
+    "safetensors": "engine",
+    "torch": "engine",
+    "transformers": "engine",
+}
 """Modules of the optional dependencies, and the extra that brings each."""
 
 app = typer.Typer(
@@ -52,6 +58,7 @@ def _without_command(
 app.command("demo", cls=Command, epilog=demo.EXAMPLES)(demo.demo)
 app.command("generate", cls=Command, epilog=generate.EXAMPLES)(generate.generate)
 app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate)
+app.command("bench", cls=Command, epilog=bench.EXAMPLES)(bench.bench)
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace.app, name="trace")
 app.add_typer(models.app, name="models")
