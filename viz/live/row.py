@@ -90,6 +90,13 @@ def wrap(text: str, width: int) -> list[str]:
     return [*lines, line] if line or not lines else lines
 
 
+def clip(lines: list[str], height: int) -> list[str]:
+    """The first lines, with an ellipsis if that is not all."""
+    if len(lines) <= height:
+        return lines
+    return [*lines[: height - 1], f"{lines[height - 1][:-1]}…"] if height > 0 else []
+
+
 def rule(title: str, width: int, theme: Theme, note: str = "") -> Cells:
     """A heading: a line with a title in it, and a note at its right end."""
     row = Row(theme).add("── ", MUTED).add(title, bold=True).add(" ", MUTED)

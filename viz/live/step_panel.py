@@ -5,7 +5,7 @@ from __future__ import annotations
 from viz import palette, sentences
 from viz.live.bars import budget_parts, cells_of
 from viz.live.follower import Follower
-from viz.live.row import Cells, Row, fill, rule, wrap
+from viz.live.row import Cells, Row, clip, fill, rule, wrap
 from viz.live.theme import Theme
 
 HEIGHT = 4
@@ -22,7 +22,7 @@ def step_panel(follower: Follower, width: int, theme: Theme) -> list[Cells]:
     budget = None if replay.header is None else replay.header.config.get("max_num_batched_tokens")
     if isinstance(budget, int):
         rows.append(_bar(follower, used, budget, width, theme))
-    for line in wrap(_why(follower, used, budget), width - 2)[: HEIGHT - len(rows)]:
+    for line in clip(wrap(_why(follower, used, budget), width - 2), HEIGHT - len(rows)):
         rows.append(Row(theme).add(f" {line}").cells(width))
     return fill(rows, HEIGHT, width, theme)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from viz import palette
 from viz.live.follower import Told
-from viz.live.row import Cells, Row, fill, rule, wrap
+from viz.live.row import Cells, Row, clip, fill, rule, wrap
 from viz.live.theme import Theme
 from viz.sentences import Kind
 
@@ -53,17 +53,14 @@ def story_panel(told: Iterable[Told], problem: str | None, width: int, height: i
         rows = _problem(problem, width, theme)
     label = 2 * len(str(max((entry.last_step for entry in entries), default=0))) + 1  # 98–99: nothing shall jump
     for entry in reversed(entries):
-        lines = _entry(entry, label, width, theme)
-        if len(lines) + len(rows) > room:
-            break
-        rows = lines + rows
+        rows = _entry(entry, label, width, room - len(rows), theme) + rows
     return [rule("what happened", width, theme), *fill(rows, room, width, theme)]
 
 
-def _entry(entry: Entry, label: int, width: int, theme: Theme) -> list[Cells]:
+def _entry(entry: Entry, label: int, width: int, room: int, theme: Theme) -> list[Cells]:
     look = entry.kind.look
     rows = []
-    for index, line in enumerate(wrap(entry.text, width - label - 5)):
+    for index, line in enumerate(clip(wrap(entry.text, width - label - 5), room)):
         row = Row(theme).add(f" {'' if index else entry.steps:>{label}} ", palette.MUTED)
         if index:
             row.add("   ")

@@ -103,15 +103,16 @@ def test_what_is_repeated_is_told_once() -> None:
     assert [(entry.steps, entry.text) for entry in entries] == [("1", "x"), ("3", "b"), ("1–3", "a"), ("6", "a")]
 
 
-def test_the_newest_sentence_is_always_there_and_none_is_cut_in_two() -> None:
+def test_the_newest_sentence_is_always_there_whole_and_an_older_one_as_far_as_there_is_room() -> None:
     long = Told(7, 7, Sentence(HELD, "word " * 40, ()))
     rows = as_text(story_panel([*told((1, "first"), (2, "second")), long], None, 60, 5, THEME))
     assert len(rows) == 5
     assert "word" in rows[1]
     assert not any("second" in row for row in rows)
     newest = as_text(story_panel([long, *told((8, "newest"))], None, 60, 4, THEME))
-    assert "newest" in newest[1]
-    assert not any("word" in row for row in newest)
+    assert "7 ‖ word word" in newest[1]
+    assert newest[2].rstrip().endswith("wor…")
+    assert "8 ● newest" in newest[3]
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------------
