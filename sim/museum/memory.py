@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.sequence import Sequence
 from nanovllm.trace.events import RequestId
@@ -44,12 +45,14 @@ class WatchedMemory:
 
     name = "museum"
 
-    def __init__(self, num_kv_blocks: int, block_size: int) -> None:
+    def __init__(self, num_kv_blocks: int, block_size: int, clock: VirtualClock) -> None:
+        """A step takes a millisecond of ``clock``."""
         self.num_kv_blocks = num_kv_blocks
         self.engine: Engine | None = None
         """Whose memory it is, if misreads shall name the step."""
         self.misreads: list[Misread] = []
         self._block_size = block_size
+        self._clock = clock
         self._slots: dict[tuple[int, int], Content] = {}
 
     def execute(self, batch: ScheduledBatch) -> list[int]:
@@ -63,6 +66,7 @@ class WatchedMemory:
             for position in range(first, first + seq.num_scheduled_tokens):
                 written[self._slot(seq, position)] = None if misread else tuple(seq.token_ids[: position + 1])
         self._slots.update(written)
+        self._clock.advance(1e-3)
         return [answer_token_ids(seq.request_id, seq.max_tokens)[seq.num_completion_tokens] for seq in batch.sequences]
 
     def close(self) -> None:

@@ -136,8 +136,9 @@ def run(
         **options,
     )
     events: list[AnyEvent] = []
-    memory = WatchedMemory(num_blocks, block_size)
-    engine = memory.engine = Engine(config, memory, clock=VirtualClock(), emit=events.append, scheduler=scheduler)
+    clock = VirtualClock()
+    memory = WatchedMemory(num_blocks, block_size, clock)
+    engine = memory.engine = Engine(config, memory, clock=clock, emit=events.append, scheduler=scheduler)
     if block_manager is not None:
         engine.scheduler.block_manager = block_manager(
             num_blocks, block_size, enable_prefix_caching=config.enable_prefix_caching, emit=events.append
