@@ -154,6 +154,15 @@ def test_aborting_within_the_turn_keeps_the_token_that_was_on_its_way() -> None:
     assert check(watched.events) == []
 
 
+def test_aborted_within_the_turn_stays_aborted_whatever_the_token_says() -> None:
+    stop = expected_completion(own_prompt(0), 2)[1:]
+    watched = Watched()
+    watched.backend.on_submit = lambda call: call == 2 and watched.engine.abort(0)
+    results = watched.run(request(0, max_tokens=9, stop_token_ids=stop), request(1, max_tokens=4))
+    assert [[seq.request_id for seq in result.finished] for result in results] == [[], [], [], [1]]
+    assert Run(watched.engine, watched.events).finish_reasons == {0: "aborted", 1: "length"}
+
+
 def test_settling_closes_the_step_that_nobody_waits_for() -> None:
     watched = Watched()
     run = watched.engine.run([request(0, max_tokens=9)])

@@ -204,6 +204,25 @@ def test_a_listener_may_abort_amid_a_turn(kind: type[AnyEvent]) -> None:
     assert_nothing_left(generator)
 
 
+def test_a_stream_may_be_given_up_while_the_last_step_is_waited_for() -> None:
+    """As it happens when the garbage collector finds one: amid a turn, it is not the stream that waits."""
+    events: list[AnyEvent] = []
+    closed_in: list[int] = []
+
+    def on_result(call: int) -> None:
+        if generator.engine.scheduler.is_finished() and not closed_in:
+            closed_in.append(call)
+            stream.close()
+
+    generator = make_generator(on_result=on_result, emit=events.append)
+    stream = generator.stream("x", SamplingParams(max_tokens=2))
+    next(stream)
+    (output,) = generator.generate("y", SamplingParams(max_tokens=3))
+    assert (closed_in, output.finish_reason) == ([4], "length")
+    assert_nothing_left(generator)
+    assert check(events) == []
+
+
 def test_several_threads_may_generate_at_once() -> None:
     generator = make_generator(num_blocks=300)
     texts: dict[int, list[str]] = {}
