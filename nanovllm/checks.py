@@ -7,15 +7,22 @@ from typing import TypeGuard
 
 from nanovllm.errors import ConfigError
 
+MAX_WHOLE_NUMBER = 2**63 - 1
+"""No count, index or id is larger: files, traces and tensors have 64 bits for it."""
+MAX_TOKEN_ID = 2**32 - 1
+"""Token ids are hashed as unsigned 32-bit numbers."""
+MAX_SEED = 2**64 - 1
+"""What torch's generators take."""
+
 
 def whole_number_from(low: int) -> str:
     """What ``is_whole_number`` allows, in words."""
     return f"a whole number from {low} upward"
 
 
-def is_whole_number(value: object, low: int) -> TypeGuard[int]:
-    """Whether ``value`` is an int, no bool, and at least ``low``."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+def is_whole_number(value: object, low: int, high: int = MAX_WHOLE_NUMBER) -> TypeGuard[int]:
+    """Whether ``value`` is an int, no bool, from ``low`` to ``high``."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -23,10 +30,17 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def check_whole_number(name: str, value: object, low: int) -> None:
-    """Raise ``ConfigError`` for anything else."""
-    if not is_whole_number(value, low):
-        raise ConfigError(name, value, whole_number_from(low))
+def check_whole_number(
+    name: str, value: object, low: int, high: int = MAX_WHOLE_NUMBER, *, allowed: str | None = None
+) -> None:
+    """Raise ``ConfigError`` for anything but a whole number from ``low`` to ``high``.
+
+    ``allowed``: what is, in other words than ``whole_number_from``; the upper end is told to those who meet it.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ConfigError(name, value, whole_number_from(low) if allowed is None else allowed)
+    if value > high:
+        raise ConfigError(name, value, f"at most {high}")
 
 
 def check_positive(name: str, value: float, what: str = "a number") -> None:

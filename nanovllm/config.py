@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from nanovllm.checks import check_whole_number, is_number, is_whole_number, whole_number_from
+from nanovllm.checks import MAX_SEED, MAX_TOKEN_ID, check_whole_number, is_number, is_whole_number, whole_number_from
 from nanovllm.errors import ConfigError
+from nanovllm.trace.pool import MAX_NUM_BLOCKS
 
 POLICIES = ("prefill_first",)
 DEVICES = ("auto", "cpu", "cuda")
@@ -15,7 +16,6 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "torch", "triton")
 
 _FROM_1 = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "kvcache_block_size", "tensor_parallel_size")
-_FROM_0 = ("watermark_blocks", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +69,11 @@ class Config:
     def __post_init__(self) -> None:
         for name in _FROM_1:
             check_whole_number(name, getattr(self, name), 1)
-        for name in _FROM_0:
-            check_whole_number(name, getattr(self, name), 0)
-        if self.num_kvcache_blocks != -1 and not is_whole_number(self.num_kvcache_blocks, 1):
-            raise ConfigError(
-                "num_kvcache_blocks", self.num_kvcache_blocks, f"{whole_number_from(1)}, or -1 for all that fit"
-            )
+        check_whole_number("watermark_blocks", self.watermark_blocks, 0)
+        check_whole_number("seed", self.seed, 0, MAX_SEED)
+        if self.num_kvcache_blocks != -1:
+            in_words = f"{whole_number_from(1)}, or -1 for all that fit"
+            check_whole_number("num_kvcache_blocks", self.num_kvcache_blocks, 1, MAX_NUM_BLOCKS, allowed=in_words)
         for name in ("enable_prefix_caching", "enforce_eager", "lookahead"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "true or false")
@@ -90,7 +89,7 @@ class Config:
 
     def _check_eos(self) -> None:
         ids = self.eos if isinstance(self.eos, Sequence) else (self.eos,)
-        if not all(is_whole_number(token, -1) for token in ids):
+        if not all(is_whole_number(token, -1, MAX_TOKEN_ID) for token in ids):
             raise ConfigError("eos", self.eos, "a token id, several of them, or -1 for none")
         if not isinstance(self.eos, int):
             object.__setattr__(self, "eos", tuple(ids))

@@ -6,14 +6,34 @@ Three outcomes are kept apart throughout the project: a caller's mistake raises 
 
 from __future__ import annotations
 
+import reprlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_MOST_CHARACTERS = 60
+
+
+def shown(value: object) -> str:
+    """A value as an error tells it: of a long one, no more than it takes to recognise it."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = _MOST_CHARACTERS
+    return short.repr(value)
+
+
+def printable(text: str) -> str:
+    """The text on one line, and with nothing in it that a terminal would obey: control characters as ``\\n``,
+    ``\\x1b`` ... File names, ids and texts come from anywhere."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 class NanoVllmError(Exception):
-    """Base of all errors raised on purpose by this project."""
+    """Base of all errors raised on purpose by this project. The message is one printable line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class UserError(NanoVllmError, ValueError):
@@ -26,7 +46,8 @@ class ConfigError(UserError):
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field = field
         self.value = value
-        super().__init__(f"{field}={value!r} is not allowed: {allowed}")
+        name = field if field.isidentifier() and len(field) <= _MOST_CHARACTERS else shown(field)
+        super().__init__(f"{name}={shown(value)} is not allowed: {allowed}")
 
 
 class RequestError(UserError):

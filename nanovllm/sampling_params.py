@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nanovllm.checks import check_whole_number, is_number, is_whole_number
+from nanovllm.checks import MAX_SEED, MAX_TOKEN_ID, check_whole_number, is_number, is_whole_number
 from nanovllm.errors import ConfigError
 
 
@@ -39,9 +39,9 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
-        texts, ids = "texts of at least one character", "token ids, whole numbers from 0"
+        texts, ids = "texts of at least one character", f"token ids, whole numbers from 0 to {MAX_TOKEN_ID}"
         self._make_tuple("stop", lambda text: isinstance(text, str) and text != "", texts)
-        self._make_tuple("stop_token_ids", lambda token: is_whole_number(token, 0), ids)
+        self._make_tuple("stop_token_ids", lambda token: is_whole_number(token, 0, MAX_TOKEN_ID), ids)
         self._check_numbers()
         if not isinstance(self.ignore_eos, bool):
             raise ConfigError("ignore_eos", self.ignore_eos, "true or false")
@@ -60,11 +60,10 @@ class SamplingParams:
         if not is_number(self.temperature) or self.temperature < 0:
             raise ConfigError("temperature", self.temperature, "a number from 0 (greedy) upward")
         check_whole_number("max_tokens", self.max_tokens, 1)
-        if not is_whole_number(self.top_k, -1):
-            raise ConfigError("top_k", self.top_k, "a whole number from 1 upward, or 0 or -1 for all tokens")
+        check_whole_number("top_k", self.top_k, -1, allowed="a whole number from 1 upward, or 0 or -1 for all tokens")
         if not is_number(self.top_p) or not 0 < self.top_p <= 1:
             raise ConfigError("top_p", self.top_p, "a number above 0, at most 1")
         if not is_number(self.min_p) or not 0 <= self.min_p <= 1:
             raise ConfigError("min_p", self.min_p, "a number from 0 to 1")
-        if self.seed is not None and not is_whole_number(self.seed, 0):
-            raise ConfigError("seed", self.seed, "a whole number from 0 upward, or none")
+        if self.seed is not None:
+            check_whole_number("seed", self.seed, 0, MAX_SEED, allowed="a whole number from 0 upward, or none")

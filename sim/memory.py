@@ -5,6 +5,7 @@ from __future__ import annotations
 from nanovllm.config import Config
 from nanovllm.errors import MemoryPoolError
 from nanovllm.model_spec import ModelSpec
+from nanovllm.trace.pool import MAX_NUM_BLOCKS
 from sim.hardware import GPU
 
 RESERVED_BYTES = 2**30
@@ -24,7 +25,8 @@ def activation_bytes(config: Config, model: ModelSpec) -> float:
 def num_kv_blocks_that_fit(config: Config, model: ModelSpec, gpu: GPU) -> int:
     """Blocks of the KV pool on each of ``config.tensor_parallel_size`` GPUs, which share the heads of a block.
 
-    ``gpu_memory_utilization`` of the card is used. Raises ``MemoryPoolError`` if not even one block is left.
+    ``gpu_memory_utilization`` of the card is used. Never more than ``MAX_NUM_BLOCKS``. Raises ``MemoryPoolError`` if
+    not even one is left.
     """
     usable_bytes = gpu.memory_bytes * config.gpu_memory_utilization
     weight_bytes = model.weight_bytes / config.tensor_parallel_size
@@ -38,4 +40,4 @@ def num_kv_blocks_that_fit(config: Config, model: ModelSpec, gpu: GPU) -> int:
             f"activations and CUDA {other_bytes / 1e9:.1f} GB: no room for a KV block; raise tensor_parallel_size or "
             f"lower max_num_batched_tokens"
         )
-    return num_blocks
+    return min(num_blocks, MAX_NUM_BLOCKS)

@@ -36,7 +36,11 @@ NO_INT = [1.0, "4", None, True]
         ("dtype", ["int8", "", None], "one of auto, float32, bfloat16, float16"),
         ("gpu_memory_utilization", [0, -0.5, 1.1, float("nan"), "0.9", None, True], "a share above 0, at most 1"),
         ("model", [None, 3, ["a"]], "a directory or a name, as text"),
-        ("eos", [-2, 1.0, "2", None, True, (1, -2), (1, "2"), [None]], "a token id, several of them, or -1 for none"),
+        (
+            "eos",
+            [-2, 1.0, "2", None, True, (1, -2), (1, "2"), [None], 2**32],
+            "a token id, several of them, or -1 for none",
+        ),
     ],
 )
 def test_wrong_values_are_refused_with_what_is_allowed(field: str, wrong: list[object], allowed: str) -> None:
@@ -46,6 +50,26 @@ def test_wrong_values_are_refused_with_what_is_allowed(field: str, wrong: list[o
         assert (caught.value.field, caught.value.value) == (field, value)
         assert isinstance(caught.value, (UserError, ValueError))
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "high"),
+    [
+        ("max_num_seqs", 2**63 - 1),
+        ("max_num_batched_tokens", 2**63 - 1),
+        ("max_model_len", 2**63 - 1),
+        ("kvcache_block_size", 2**63 - 1),
+        ("tensor_parallel_size", 2**63 - 1),
+        ("watermark_blocks", 2**63 - 1),
+        ("num_kvcache_blocks", 2**25),
+        ("seed", 2**64 - 1),
+    ],
+)
+def test_a_number_that_is_too_large_is_told_the_largest(field: str, high: int) -> None:
+    assert getattr(Config(**{field: high}), field) == high
+    for value in (high + 1, 10**400):
+        with pytest.raises(ConfigError, match=rf"^{field}=\d+(\.\.\.\d+)? is not allowed: at most {high}$"):
+            Config(**{field: value})
 
 
 @pytest.mark.parametrize(

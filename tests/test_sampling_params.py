@@ -23,7 +23,11 @@ NAN, INFINITE = float("nan"), float("inf")
         ("min_p", [-0.1, 1.1, NAN, "0", None, True], "a number from 0 to 1"),
         ("seed", [-1, 1.0, "1", True], "a whole number from 0 upward, or none"),
         ("stop", ["", ["a", ""], [1], 7, b"a"], "texts of at least one character"),
-        ("stop_token_ids", [7, [-1], [1.0], ["1"], [True], "ab"], "token ids, whole numbers from 0"),
+        (
+            "stop_token_ids",
+            [7, [-1], [1.0], ["1"], [True], "ab", [2**32]],
+            "token ids, whole numbers from 0 to 4294967295",
+        ),
         ("ignore_eos", [1, 0, "no", None], "true or false"),
     ],
 )
@@ -33,6 +37,13 @@ def test_wrong_values_are_refused_with_what_is_allowed(field: str, wrong: list[o
             SamplingParams(**{field: value})
         assert caught.value.field == field
         assert isinstance(caught.value, (UserError, ValueError))
+
+
+@pytest.mark.parametrize(("field", "high"), [("max_tokens", 2**63 - 1), ("top_k", 2**63 - 1), ("seed", 2**64 - 1)])
+def test_a_number_that_is_too_large_is_told_the_largest(field: str, high: int) -> None:
+    assert getattr(SamplingParams(**{field: high}), field) == high
+    with pytest.raises(ConfigError, match=rf"^{field}={high + 1} is not allowed: at most {high}$"):
+        SamplingParams(**{field: high + 1})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from nanovllm.config import Config
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.block_manager import BlockManager
 from nanovllm.engine.sequence import UNKNOWN_TOKEN, Sequence, SequenceStatus
-from nanovllm.errors import ConfigError, RequestError
+from nanovllm.errors import ConfigError, RequestError, shown
 from nanovllm.trace.events import (
     ChunkScheduled,
     DecodeScheduled,
@@ -149,7 +149,7 @@ class Scheduler:
         return self._num_numbered - 1
 
     def _check(self, seq: Sequence) -> None:
-        name, limit = f"request {seq.request_id!r}", self.config.max_model_len
+        name, limit = f"request {shown(seq.request_id)}", self.config.max_model_len
         if seq.request_id in self.sequences:
             raise RequestError("duplicate_id", f"{name}: another request with this id is not finished yet")
         if seq.num_tokens_limit > limit:

@@ -8,12 +8,10 @@ from enum import Enum
 from operator import index
 from typing import SupportsIndex, cast
 
+from nanovllm.checks import MAX_TOKEN_ID
 from nanovllm.errors import RequestError
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import RequestId
-
-MAX_TOKEN_ID = 2**32 - 1
-"""Token ids are hashed as unsigned 32-bit numbers."""
 
 UNKNOWN_TOKEN = -1
 """Stands for a sequence's newest token as long as the step that samples it is on its way (see ``lookahead``)."""

@@ -10,6 +10,7 @@ from nanovllm.config import Config
 from nanovllm.errors import MemoryPoolError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.runner.memory import gib, memory_bytes
+from nanovllm.trace.pool import MAX_NUM_BLOCKS
 
 CPU_POOL_BYTES = 2**30
 """What the pool takes on a CPU unless ``num_kvcache_blocks`` says otherwise: memory there is shared with all else,
@@ -47,7 +48,7 @@ def allocate_pool(
 
 def cpu_num_blocks(config: Config, bytes_per_block: int) -> int:
     """Blocks of the pool on a CPU: see ``CPU_POOL_BYTES``."""
-    return max(CPU_POOL_BYTES // bytes_per_block, _blocks_per_sequence(config))
+    return min(max(CPU_POOL_BYTES // bytes_per_block, _blocks_per_sequence(config)), MAX_NUM_BLOCKS)
 
 
 def num_blocks_within(budget_bytes: int, config: Config, bytes_per_block: int) -> int:
@@ -62,7 +63,7 @@ def num_blocks_within(budget_bytes: int, config: Config, bytes_per_block: int) -
             f"gpu_memory_utilization={config.gpu_memory_utilization}, or lower max_model_len or "
             f"max_num_batched_tokens"
         )
-    return num_blocks
+    return min(num_blocks, MAX_NUM_BLOCKS)
 
 
 def _blocks_per_sequence(config: Config) -> int:

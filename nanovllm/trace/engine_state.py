@@ -24,7 +24,7 @@ from nanovllm.trace.events import (
     TraceStarted,
 )
 from nanovllm.trace.laws import BrokenLawError
-from nanovllm.trace.pool import BlockPool
+from nanovllm.trace.pool import BlockPool, read_pool_size
 from nanovllm.trace.request_state import RequestState
 
 
@@ -71,12 +71,8 @@ class EngineState:
         """Lay out the pool: all blocks free, in id order."""
         if self.header is not None:
             raise BrokenLawError("header", "a second trace_started")
-        for option in ("num_blocks", "block_size"):
-            value = event.config.get(option)
-            if type(value) is not int or value < 1:
-                raise BrokenLawError("header", f"config.{option} is {value!r}: it must be a whole number from 1 upward")
+        self.pool = BlockPool(*read_pool_size(event))
         self.header = event
-        self.pool = BlockPool(event.config["num_blocks"], event.config["block_size"])
 
     def add(self, event: RequestAdded) -> None:
         """A new request stands at the tail of ``waiting``."""

@@ -28,7 +28,7 @@ from nanovllm.trace.events import (
     TraceStarted,
 )
 from nanovllm.trace.laws import BrokenLawError
-from nanovllm.trace.pool import BlockPool
+from nanovllm.trace.pool import BlockPool, read_pool_size
 from nanovllm.trace.request_metrics import RequestMetrics, RequestRecord
 
 
@@ -98,8 +98,11 @@ class MetricsCollector:
             return  # of no interest
         try:
             handler(event)
-        except (KeyError, IndexError) as error:
+        except KeyError as error:
             problem = f"names {error.args[0]!r}, which is not there"
+            raise TraceError(self._source, problem, self._num_events) from None
+        except IndexError:
+            problem = f"names a block, but there are only {self.pool.num_blocks}"
             raise TraceError(self._source, problem, self._num_events) from None
         except BrokenLawError as broken:
             raise TraceError(self._source, str(broken), self._num_events) from None
@@ -107,7 +110,7 @@ class MetricsCollector:
     # ---- requests and steps ----------------------------------------------------------------------------------
 
     def _start(self, event: TraceStarted) -> None:
-        self.pool = BlockPool(event.config["num_blocks"], event.config["block_size"])
+        self.pool = BlockPool(*read_pool_size(event))
 
     def _add(self, event: RequestAdded) -> None:
         self.records[event.request] = RequestRecord(event.request, event.arrival, event.prompt_tokens)

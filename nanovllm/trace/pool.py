@@ -6,7 +6,22 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
 
+from nanovllm.trace.events import TraceStarted
 from nanovllm.trace.laws import BrokenLawError
+
+MAX_NUM_BLOCKS = 2**25
+"""The largest pool. Even blocks of one token don't come to more on a card, and a replay holds it in a few gigabytes."""
+
+
+def read_pool_size(header: TraceStarted) -> tuple[int, int]:
+    """How many blocks of how many tokens there are. Raises ``BrokenLawError`` for a header that does not say so."""
+    num_blocks, block_size = header.config.get("num_blocks"), header.config.get("block_size")
+    if type(num_blocks) is not int or not 1 <= num_blocks <= MAX_NUM_BLOCKS:
+        allowed = f"a whole number from 1 to {MAX_NUM_BLOCKS} is needed"
+        raise BrokenLawError("header", f"config.num_blocks is {num_blocks!r}: {allowed}")
+    if type(block_size) is not int or block_size < 1:
+        raise BrokenLawError("header", f"config.block_size is {block_size!r}: a whole number from 1 upward is needed")
+    return num_blocks, block_size
 
 
 class BlockPool:

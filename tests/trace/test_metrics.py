@@ -138,10 +138,12 @@ def test_as_plain_values() -> None:
 def test_an_event_about_nothing_is_an_error_with_its_line() -> None:
     with pytest.raises(TraceError, match=r"run\.jsonl:2: names 'x', which is not there"):
         compute_metrics([RUN[0], RequestFinished("x", 0.0, "length")], "run.jsonl")
-    with pytest.raises(TraceError, match=r"events:1: names 'num_blocks'"):
+    with pytest.raises(TraceError, match=r"events:1: config\.num_blocks is None: a whole number from 1 to 33554432 is"):
         compute_metrics([TraceStarted(1, "", "", "", {})])
     with pytest.raises(TraceError, match=r"run\.jsonl:2: content ab of block 0 is evicted, but it holds nothing"):
         compute_metrics([RUN[0], BlockEvicted(0, "ab")], "run.jsonl")
+    with pytest.raises(TraceError, match=r"events:2: names a block, but there are only 10"):
+        compute_metrics([RUN[0], BlocksFreed("a", [10])])
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.data())

@@ -131,6 +131,7 @@ CONTRADICTIONS: list[tuple[str, str, list[AnyEvent], AnyEvent]] = [
     ("header", "a second trace_started", RUN, RUN[0]),
     ("header", "config.num_blocks is None", [], TraceStarted(1, "", "", "", {"block_size": 4})),
     ("header", "config.block_size is 0", [], TraceStarted(1, "", "", "", header(block_size=0))),
+    ("header", f"config.num_blocks is {10**12}", [], TraceStarted(1, "", "", "", header(num_blocks=10**12))),
     ("header", "config.num_blocks is True", [], TraceStarted(1, "", "", "", header(num_blocks=True))),
     ("time", "runs backwards, from 2.0 s to 1.5 s", RUN, StepStarted(2, 1.5, 0, 2, 1)),
     ("time", "runs backwards, from 2.0 s to 1.5 s", RUN, RequestAdded("c", 1.5, 1.5, 1, 1)),
