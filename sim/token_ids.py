@@ -16,6 +16,10 @@ DEFAULT_VOCAB_SIZE = 32_000
 """Ids are drawn from below this number, the vocabulary of Llama 2: most models know all of them."""
 
 
+MAX_DRAWN_TOKENS = 2**24
+"""Nothing longer is drawn: no model sees so many tokens at once, and they take some hundred megabytes."""
+
+
 def draw_token_ids(source: str, count: int, vocab_size: int = DEFAULT_VOCAB_SIZE) -> list[int]:
     """The first ``count`` ids of the endless stream called ``source``, each below ``vocab_size`` (at least 2).
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanovllm.errors import ConfigError
+from nanovllm.checks import check_positive, check_whole_number
+from nanovllm.errors import ConfigError, WorkloadError
 
 if TYPE_CHECKING:
     from sim.workload import WorkloadRequest
@@ -36,11 +36,10 @@ class WorkloadInput:
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ConfigError("format", self.format, f"one of {', '.join(FORMATS)}")
-        for name, value, low in (("skip", self.skip, 0), ("limit", self.limit, 1)):
-            if value is not None and value < low:
-                raise ConfigError(name, value, f"a whole number from {low} upward")
-        if not 0 < self.rate_scale < float("inf"):
-            raise ConfigError("rate_scale", self.rate_scale, "a number above 0")
+        check_whole_number("skip", self.skip, 0)
+        if self.limit is not None:
+            check_whole_number("limit", self.limit, 1)
+        check_positive("rate_scale", self.rate_scale)
 
     def read(self, path: Path, *, allow_text: bool = False) -> Iterable[WorkloadRequest]:
         """The requests in order of arrival. A public trace is read as it is needed, a workload file at once.
@@ -67,8 +66,7 @@ class WorkloadInput:
 
         if self.trace_max_tokens is not None:
             raise ConfigError("trace_max_tokens", self.trace_max_tokens, "only for a public trace: this is a workload")
-        stop = None if self.limit is None else self.skip + self.limit
-        requests = list(islice(read_workload(path, allow_text=allow_text), self.skip, stop))
+        requests = list(islice(read_workload(path, allow_text=allow_text)[self.skip :], self.limit))
         if self.rate_scale == 1.0:
             return requests
         return [
@@ -81,14 +79,14 @@ class WorkloadInput:
 
 def detect_format(path: Path) -> str:
     """The format of a file by its first line. A file that is none of the public traces is taken for a workload."""
-    from sim.workload.files import open_lines
+    from sim.workload.files import open_lines, parse_json
 
-    _, line = next(open_lines(path), (0, b""))
+    number, line = next(open_lines(path), (0, b""))
     if line.startswith(b"TIMESTAMP,"):
         return "azure"
     try:
-        fields = json.loads(line)
-    except ValueError:
+        fields = parse_json(path, number, line)
+    except WorkloadError:
         return "workload"
     marks = {"hash_ids": "mooncake", "input_tok_ids": "sharegpt"}
-    return next((name for mark, name in marks.items() if isinstance(fields, dict) and mark in fields), "workload")
+    return next((name for mark, name in marks.items() if mark in fields), "workload")

@@ -7,7 +7,8 @@ from itertools import count, repeat
 from random import Random
 from typing import NamedTuple
 
-from nanovllm.checks import check_positive, check_whole_number
+from nanovllm.checks import check_positive, check_whole_number, is_number
+from nanovllm.errors import ConfigError
 
 
 class Arrival(NamedTuple):
@@ -34,7 +35,8 @@ def gamma(rate_per_s: float, cv: float) -> Arrivals:
     """``rate_per_s`` requests a second on average, with gamma-distributed times between them, whose standard
     deviation is ``cv`` times their mean: 1 is a Poisson process, more comes in bursts, less is more even."""
     check_positive("rate_per_s", rate_per_s)
-    check_positive("cv", cv)
+    if not is_number(cv) or not 0.001 <= cv <= 1000:  # beyond, the draws are lost in rounding
+        raise ConfigError("cv", cv, "a number from 0.001 to 1000")
     shape = 1 / cv**2
     scale_s = cv**2 / rate_per_s
 

@@ -11,7 +11,14 @@ from nanovllm.checks import check_positive, check_whole_number
 from nanovllm.errors import ConfigError
 from sim.generators.arrivals import Arrivals, at_once
 from sim.generators.lengths import Length
-from sim.token_ids import DEFAULT_VOCAB_SIZE, answer_token_ids, draw_token_ids, own_token_ids, prefix_token_ids
+from sim.token_ids import (
+    DEFAULT_VOCAB_SIZE,
+    MAX_DRAWN_TOKENS,
+    answer_token_ids,
+    draw_token_ids,
+    own_token_ids,
+    prefix_token_ids,
+)
 from sim.workload import WorkloadRequest, in_order_of_arrival
 
 
@@ -32,7 +39,7 @@ class Conversation:
 
     def __post_init__(self) -> None:
         check_positive("mean_gap_s", self.mean_gap_s, "a number of seconds")
-        check_whole_number("system_len", self.system_len, 0)
+        check_whole_number("system_len", self.system_len, 0, MAX_DRAWN_TOKENS)
         if self.max_prompt_len is not None:
             check_whole_number("max_prompt_len", self.max_prompt_len, 1)
 
@@ -59,6 +66,9 @@ def sessions(
         if start.arrival is None:
             raise ConfigError("arrivals", start, "arrivals in seconds: a turn comes some time after the one before")
         turns.extend(_turns(conversation, number, start.arrival, seed, vocab_size))
+    if not turns:
+        allowed = "every conversation begins with a longer prompt"
+        raise ConfigError("max_prompt_len", conversation.max_prompt_len, allowed)
     return in_order_of_arrival(turns)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from nanovllm.errors import WorkloadError
+from nanovllm.errors import WorkloadError, shown
 from sim.readers.common import TracedRequest, to_workload, whole_number, wrong_field
 from sim.workload import WorkloadRequest
 from sim.workload.files import open_lines
@@ -30,23 +30,24 @@ def read_azure(
 
 
 def _rows(path: str | Path) -> Iterator[TracedRequest]:
-    has_header = False
-    for line, data in open_lines(path):
-        cells = data.decode("utf-8", "replace").strip().split(",")
-        if not has_header:
-            if tuple(cells) != COLUMNS:
-                raise WorkloadError(path, f"the columns are {cells}: {','.join(COLUMNS)} are needed", line)
-            has_header = True
-            continue
+    rows = ((line, data.decode("utf-8", "replace").strip().split(",")) for line, data in open_lines(path))
+    header_line, columns = next(rows, (0, []))
+    if not columns:
+        raise WorkloadError(path, f"is empty: the columns {','.join(COLUMNS)} are needed")
+    if tuple(columns) != COLUMNS:
+        raise WorkloadError(path, f"the columns are {shown(columns)}: {','.join(COLUMNS)} are needed", header_line)
+    line = header_line
+    for line, cells in rows:
         if len(cells) != len(COLUMNS):
             raise WorkloadError(path, f"has {len(cells)} cells: {len(COLUMNS)} are needed", line)
         yield _request(path, line, dict(zip(COLUMNS, cells, strict=True)))
-    if not has_header:
-        raise WorkloadError(path, f"is empty: the columns {','.join(COLUMNS)} are needed")
+    if line == header_line:
+        raise WorkloadError(path, "holds no request: a row for each is needed")
 
 
 def _request(path: str | Path, line: int, cells: dict[str, str]) -> TracedRequest:
-    numbers = {name: int(cell) if cell.isdecimal() else cell for name, cell in cells.items()}
+    # Longer numbers are refused below; Python would not even read the longest.
+    numbers = {name: int(cell) if cell.isdecimal() and len(cell) < 20 else cell for name, cell in cells.items()}
     num_prompt_tokens = whole_number(path, line, numbers, "ContextTokens", 1)
     num_output_tokens = whole_number(path, line, numbers, "GeneratedTokens")
     try:
@@ -59,5 +60,8 @@ def _request(path: str | Path, line: int, cells: dict[str, str]) -> TracedReques
 def _nanoseconds(timestamp: str) -> int:
     """Since 1970. Python 3.10 reads no seven digits of a second, and a float has too few for them."""
     seconds, _, fraction = timestamp.removesuffix("+00:00").partition(".")
-    whole = int(datetime.fromisoformat(seconds).replace(tzinfo=timezone.utc).timestamp())
+    moment = datetime.fromisoformat(seconds)
+    if moment.tzinfo is not None or not f"0{fraction}".isdecimal():
+        raise ValueError(f"{timestamp} has another time zone, or a fraction that is none")
+    whole = int(moment.replace(tzinfo=timezone.utc).timestamp())
     return whole * 10**9 + int(fraction.ljust(9, "0")[:9])

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nanovllm.checks import check_positive, check_whole_number, is_whole_number, whole_number_from
+from nanovllm.checks import check_positive, check_whole_number, whole_number_from
 from nanovllm.errors import ConfigError, WorkloadError
 from sim.workload import WorkloadRequest
 from sim.workload.files import open_lines, parse_json
@@ -34,8 +34,8 @@ def to_workload(
     """The requests of a trace with their place in it as id, see ``sim.readers``. Prompts are made of those only that
     are kept. Raises ``ConfigError`` for options, ``WorkloadError`` for a trace that goes back in time."""
     _check_options(skip, limit, rate_scale, max_tokens)
-    stop = None if limit is None else skip + limit
-    return _to_workload(path, islice(enumerate(traced), skip, stop), rate_scale, max_tokens)
+    kept = islice(islice(enumerate(traced), skip, None), limit)
+    return _to_workload(path, kept, rate_scale, max_tokens)
 
 
 def _check_options(skip: int, limit: int | None, rate_scale: float, max_tokens: int | None) -> None:
@@ -48,12 +48,14 @@ def _check_options(skip: int, limit: int | None, rate_scale: float, max_tokens: 
 def _to_workload(
     path: str | Path, traced: Iterable[tuple[int, TracedRequest]], rate_scale: float, max_tokens: int | None
 ) -> Iterator[WorkloadRequest]:
-    first_ns = latest_ns = -1
+    first_ns: int | None = None
+    latest_ns = 0
     for index, request in traced:
-        if request.time_ns < latest_ns:
+        if first_ns is None:
+            first_ns = request.time_ns
+        elif request.time_ns < latest_ns:
             raise WorkloadError(path, "the request came before the one above it: a trace must be sorted", request.line)
         latest_ns = request.time_ns
-        first_ns = latest_ns if first_ns < 0 else first_ns
         num_output_tokens = max(1, request.num_output_tokens)  # the first token is sampled whatever comes
         try:
             yield WorkloadRequest(
@@ -78,10 +80,13 @@ def json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def whole_number(path: str | Path, line: int, fields: Mapping[str, Any], name: str, low: int = 0) -> int:
     """The field ``name``, a whole number from ``low`` upward. Raises ``WorkloadError``."""
-    value = fields.get(name)
-    if not is_whole_number(value, low):
+    if name not in fields:
         raise wrong_field(path, line, fields, name, whole_number_from(low))
-    return value
+    try:
+        check_whole_number(name, fields[name], low)
+    except ConfigError as error:
+        raise WorkloadError(path, str(error), line) from None
+    return int(fields[name])
 
 
 def wrong_field(path: str | Path, line: int, fields: Mapping[str, Any], name: str, allowed: str) -> WorkloadError:

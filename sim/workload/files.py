@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,12 +76,17 @@ def open_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     try:
         with open_for_reading(path) as file:
             for number, line in enumerate(file, start=1):
+                if number == 1:
+                    line = line.removeprefix(BOM_UTF8)  # some editors and spreadsheets put one
                 if not line.isspace():
                     yield number, line
     except FileNotFoundError:
         raise WorkloadError(path, "there is no such file") from None
-    except (OSError, EOFError, zlib.error) as error:  # a .gz file may be none, be cut short, or be damaged
-        raise WorkloadError(path, f"cannot be read ({error})", number + 1) from None
+    except (OSError, EOFError, zlib.error) as error:
+        if (reason := getattr(error, "strerror", None)) is not None:
+            raise WorkloadError(path, f"cannot be read: {reason}") from None
+        # A .gz file that is none, is cut short, or is damaged.
+        raise WorkloadError(path, f"cannot be read: {error}", number + 1) from None
 
 
 def _read_lines(path: str | Path, allow_text: bool) -> Iterator[tuple[int, WorkloadRequest]]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 import msgspec
 
-from nanovllm.checks import is_number, is_whole_number, whole_number_from
-from nanovllm.engine.sequence import MAX_TOKEN_ID
+from nanovllm.checks import MAX_TOKEN_ID, check_whole_number, is_number, is_whole_number, whole_number_from
 from nanovllm.errors import ConfigError
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import RequestId
+from sim.token_ids import MAX_DRAWN_TOKENS
 
+MAX_ARRIVAL_S = 10**9
+"""Thirty years: much later, the seconds of a float could not tell one step from the next."""
 _TEXT = "text of at least one character"
 _TOKEN_IDS = f"token ids, whole numbers from 0 to {MAX_TOKEN_ID}"
 
@@ -80,8 +81,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     # ---- checks ----------------------------------------------------------------------------------------------
 
     def _check_id(self) -> None:
-        if not (isinstance(self.id, str) and self.id) and not is_whole_number(self.id, 0):
-            raise _error("id", self.id, f"{_TEXT}, or {whole_number_from(0)}")
+        if not (isinstance(self.id, str) and self.id):
+            check_whole_number("id", self.id, 0, allowed=f"{_TEXT}, or {whole_number_from(0)}")
 
     def _check_prompt(self) -> None:
         given = [name for name in ("prompt", "prompt_len", "text") if getattr(self, name) is not None]
@@ -89,61 +90,55 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             raise ConfigError("prompt", None, "one of prompt, prompt_len and text is needed")
         if len(given) > 1:
             name = given[1]
-            raise _error(name, getattr(self, name), f"{given[0]} is there already, and only one of them may be")
+            raise ConfigError(name, getattr(self, name), f"{given[0]} is there already, and only one of them may be")
         if self.prompt is not None:
             _check_token_ids(self.prompt)
-        if self.prompt_len is not None and not is_whole_number(self.prompt_len, 1):
-            raise _error("prompt_len", self.prompt_len, whole_number_from(1))
+        if self.prompt_len is not None:
+            check_whole_number("prompt_len", self.prompt_len, 1, MAX_DRAWN_TOKENS)
         if self.text is not None and not (isinstance(self.text, str) and self.text):
-            raise _error("text", self.text, _TEXT)
+            raise ConfigError("text", self.text, _TEXT)
         self._check_prefix()
 
     def _check_prefix(self) -> None:
         if self.prefix is None and self.prefix_len is None:
             return
         if not (isinstance(self.prefix, str) and self.prefix):
-            raise _error("prefix", self.prefix, f"{_TEXT}, the name of the prefix that prefix_len belongs to")
-        if not is_whole_number(self.prefix_len, 0):
-            raise _error("prefix_len", self.prefix_len, f"prefix needs it, {whole_number_from(0)}")
+            raise ConfigError("prefix", self.prefix, f"{_TEXT}, the name of the prefix that prefix_len belongs to")
+        check_whole_number("prefix_len", self.prefix_len, 0, allowed=f"prefix needs it, {whole_number_from(0)}")
         if self.prompt_len is None:
-            raise _error("prefix", self.prefix, "only together with prompt_len")
+            raise ConfigError("prefix", self.prefix, "only together with prompt_len")
         if self.prefix_len is not None and self.prefix_len > self.prompt_len:
-            raise _error("prefix_len", self.prefix_len, f"at most prompt_len={self.prompt_len}")
+            raise ConfigError("prefix_len", self.prefix_len, f"at most prompt_len={self.prompt_len}")
 
     def _check_output_len(self) -> None:
         if self.output_len is None:
             return
-        if not is_whole_number(self.output_len, 1):
-            raise _error("output_len", self.output_len, whole_number_from(1))
+        check_whole_number("output_len", self.output_len, 1)
         if self.output_len > self.max_tokens:
-            raise _error("output_len", self.output_len, f"at most max_tokens={self.max_tokens}")
+            raise ConfigError("output_len", self.output_len, f"at most max_tokens={self.max_tokens}")
         if self.ignore_eos:
-            raise _error("output_len", self.output_len, "not with ignore_eos, which goes on to max_tokens")
+            raise ConfigError("output_len", self.output_len, "not with ignore_eos, which goes on to max_tokens")
 
     def _check_arrival(self) -> None:
         if self.arrival is not None:
             if not is_number(self.arrival) or self.arrival < 0:
-                raise _error("arrival", self.arrival, "a number of seconds from 0 upward")
+                raise ConfigError("arrival", self.arrival, "a number of seconds from 0 upward")
+            if self.arrival > MAX_ARRIVAL_S:
+                raise ConfigError("arrival", self.arrival, f"at most {MAX_ARRIVAL_S} seconds")
             if self.arrival_step is not None:
-                raise _error("arrival_step", self.arrival_step, "not together with arrival")
-        if self.arrival_step is not None and not is_whole_number(self.arrival_step, 0):
-            raise _error("arrival_step", self.arrival_step, whole_number_from(0))
+                raise ConfigError("arrival_step", self.arrival_step, "not together with arrival")
+        if self.arrival_step is not None:
+            check_whole_number("arrival_step", self.arrival_step, 0)
 
 
 def _check_token_ids(ids: object) -> None:
     if not isinstance(ids, list) or not ids:
-        raise _error("prompt", ids, f"a list of one or more {_TOKEN_IDS}")
+        raise ConfigError("prompt", ids, f"a list of one or more {_TOKEN_IDS}")
     try:
         array("I", ids)
         only_ints = set(map(type, ids)) == {int}
     except (TypeError, OverflowError):
         only_ints = False
     if not only_ints:
-        wrong = next(value for value in ids if not is_whole_number(value, 0) or value > MAX_TOKEN_ID)
-        raise _error("prompt", wrong, f"a list of {_TOKEN_IDS}")
-
-
-def _error(field: str, value: Any, allowed: str) -> ConfigError:
-    """As ``ConfigError``, with no more of a long text than it takes to recognise it."""
-    shown = value[:40] + "…" if isinstance(value, str) and len(value) > 40 else value
-    return ConfigError(field, shown, allowed)
+        wrong = next(value for value in ids if not is_whole_number(value, 0, MAX_TOKEN_ID))
+        raise ConfigError("prompt", wrong, f"a list of {_TOKEN_IDS}")

@@ -29,7 +29,7 @@ class Prompts:
             return request.prompt
         if request.text is not None:
             if self.tokenize is None:
-                raise ConfigError("text", request.text[:40], "there is no tokenizer here, give prompt or prompt_len")
+                raise ConfigError("text", request.text, "there is no tokenizer here, give prompt or prompt_len")
             return self.tokenize(request.text)
         assert request.prompt_len is not None, f"request {request.id!r} was made without a prompt"
         if request.prefix is None or not request.prefix_len:

@@ -53,6 +53,12 @@ def test_lognormal_lengths() -> None:
     assert (min(cut), max(cut)) == (100, 300)
 
 
+@pytest.mark.parametrize(("median", "sigma"), [(1e308, 1.0), (200, 1000.0), (200, 1e308), (1e-308, 1e308)])
+def test_lognormal_lengths_are_cut_however_wide_they_spread(median: float, sigma: float) -> None:
+    assert set(draw_lengths(lognormal(median, sigma, high=300), 100)) <= {*range(1, 301)}
+    assert max(draw_lengths(lognormal(median, sigma), 100)) <= 2**24
+
+
 @pytest.mark.parametrize("cv", [0.3, 1.0, 3.0])
 def test_gamma_arrivals(cv: float) -> None:
     gaps = draw_gaps(gamma(4.0, cv))
@@ -139,12 +145,21 @@ def test_conversations_end_before_they_are_too_long() -> None:
         (lambda: lognormal(0, 1), "median=0 is not allowed: a number above 0"),
         (lambda: lognormal(1, float("nan")), "sigma=nan is not allowed: a number from 0 upward"),
         (lambda: poisson(0), "rate_per_s=0 is not allowed: a number above 0"),
-        (lambda: gamma(1, -1), "cv=-1 is not allowed: a number above 0"),
+        (lambda: gamma(1, -1), "cv=-1 is not allowed: a number from 0.001 to 1000"),
+        (lambda: gamma(1, 1e-200), "cv=1e-200 is not allowed: a number from 0.001 to 1000"),
+        (lambda: gamma(1, 1e200), r"cv=1e\+200 is not allowed: a number from 0.001 to 1000"),
+        (lambda: fixed(10**10), "length=10000000000 is not allowed: at most 16777216"),
+        (lambda: uniform(1, 10**10), "high=10000000000 is not allowed: at most 16777216"),
+        (lambda: lognormal(1, 1, low=10**10), "low=10000000000 is not allowed: at most 16777216"),
         (lambda: steps(0), "num_requests=0 is not allowed: a whole number from 1 upward"),
         (lambda: steps(every=0), "every=0 is not allowed: a whole number from 1 upward"),
         (lambda: SharedPrefixes(num_prefixes=0, prefix_len=1), "num_prefixes=0 is not allowed"),
         (lambda: SharedPrefixes(num_prefixes=1, prefix_len=1, share=2), "share=2 is not allowed: a number from 0 to 1"),
         (lambda: independent_requests(0, prompt_len=fixed(1), output_len=fixed(1)), "num_requests=0 is not allowed"),
+        (
+            lambda: next(independent_requests(1, prompt_len=fixed(1), output_len=fixed(1), arrivals=poisson(1e-99))),
+            "arrival=.* is not allowed: at most 1000000000 seconds",
+        ),
         (
             lambda: Conversation(num_turns=fixed(1), message_len=fixed(1), answer_len=fixed(1), mean_gap_s=0),
             "mean_gap_s=0 is not allowed: a number of seconds above 0",
@@ -156,6 +171,15 @@ def test_conversations_end_before_they_are_too_long() -> None:
                 arrivals=steps(),
             ),
             "arrivals in seconds",
+        ),
+        (
+            lambda: sessions(
+                1,
+                Conversation(
+                    num_turns=fixed(1), message_len=fixed(9), answer_len=fixed(1), mean_gap_s=1, max_prompt_len=8
+                ),
+            ),
+            "max_prompt_len=8 is not allowed: every conversation begins with a longer prompt",
         ),
     ],
 )

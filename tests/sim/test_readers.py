@@ -104,11 +104,17 @@ SHAREGPT = {"output_toks": 7, "arrival_time_ns": 5, "input_tok_ids": [5, 1, 4]}
         ("azure", AZURE + "2023-11-17 18:15:46.68,1\n", "6: has 2 cells: 3 are needed"),
         ("azure", AZURE + "2023-11-17 18:15:46.68,0,1\n", "6: ContextTokens=0 is not allowed: a whole number from 1"),
         ("azure", AZURE + "2023-11-17 18:15:46.68,5,-1\n", "6: GeneratedTokens='-1' is not allowed: a whole number"),
+        ("azure", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "holds no request: a row for each is needed"),
+        ("azure", AZURE + f"2023-11-17 18:15:46.68,{'9' * 5000},1\n", "6: ContextTokens='9999"),
+        ("azure", AZURE + "2023-11-17 18:15:46.68,9999999999999,1\n", "6: prompt_len=9999999999999 is not allowed: at"),
+        ("azure", AZURE + "2023-11-17 18:15:46+05:00,5,1\n", "6: TIMESTAMP='2023-11-17 18:15:46+05:00' is not allowed"),
+        ("azure", AZURE + "2023-11-17 18:15:46.-5,5,1\n", "6: TIMESTAMP='2023-11-17 18:15:46.-5' is not allowed"),
         ("azure", AZURE + "yesterday,5,1\n", "6: TIMESTAMP='yesterday' is not allowed: a time such as"),
         ("mooncake", "", "holds no request"),
         ("mooncake", json.dumps({**MOONCAKE, "hash_ids": [1]}), "1: hash_ids=[1] is not allowed: 2 whole numbers"),
         ("mooncake", json.dumps({**MOONCAKE, "hash_ids": [1, "2"]}), "1: hash_ids=[1, '2'] is not allowed: 2 whole"),
         ("mooncake", json.dumps({**MOONCAKE, "timestamp": -1}), "1: timestamp=-1 is not allowed: a whole number"),
+        ("mooncake", json.dumps({**MOONCAKE, "timestamp": 10**400}), "1: timestamp=1000"),
         ("mooncake", '{"timestamp": 0}', "1: output_length is missing: a whole number from 0 upward is needed"),
         ("sharegpt", json.dumps({**SHAREGPT, "input_tok_ids": []}), "1: input_tok_ids=[] is not allowed: a list"),
         ("sharegpt", json.dumps({**SHAREGPT, "input_tok_ids": [2**32]}), "1: prompt=4294967296 is not allowed"),
@@ -123,6 +129,18 @@ def test_mistakes_are_named_with_file_and_line(tmp_path: Path, reader: str, text
     place, _, rest = str(caught.value).partition("trace")
     assert place == f"{tmp_path}/"
     assert rest[1:].lstrip().startswith(message)
+
+
+def test_a_trace_may_begin_before_1970(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n1960-01-01 00:00:00.5,5,1\n1960-01-01 00:00:02,5,1\n")
+    assert [request.arrival for request in read_azure(path)] == [0.0, 1.5]
+
+
+@pytest.mark.parametrize(("skip", "limit", "ids"), [(0, 2**63 - 1, [0, 1]), (2**63 - 1, 2**63 - 1, []), (1, 1, [1])])
+def test_skip_and_limit_may_be_large(tmp_path: Path, skip: int, limit: int, ids: list[int]) -> None:
+    path = json_file(tmp_path, SHAREGPT, SHAREGPT)
+    assert [request.id for request in read_sharegpt(path, skip=skip, limit=limit)] == ids
 
 
 def test_what_is_read_can_be_written_as_a_workload(tmp_path: Path) -> None:

@@ -126,10 +126,22 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "two prompts": ({**GOOD, "prompt": [1]}, "prompt_len=4 is not allowed: prompt is there already"),
     "prompt and text": (given_as(prompt=[1], text="Hi"), "text='Hi' is not allowed: prompt is there already"),
     "empty prompt": (given_as(prompt=[]), "prompt=[] is not allowed: a list of one or more token ids, whole numbers"),
-    "prompt of text": (
-        given_as(prompt="word " * 100),
-        "prompt='word word word word word word word word …' is not allowed: a list of one or more token ids",
+    "prompt of text": (given_as(prompt="word " * 100), "prompt='word word word word word wo..."),
+    "huge id": ({**GOOD, "id": 2**63}, "id=9223372036854775808 is not allowed: at most 9223372036854775807"),
+    "huge prompt": (given_as(prompt_len=10**12), "prompt_len=1000000000000 is not allowed: at most 16777216"),
+    "huge max_tokens": ({**GOOD, "max_tokens": 10**30}, f"max_tokens={10**30} is not allowed: at most {2**63 - 1}"),
+    "huge arrival": ({**GOOD, "arrival": 1e300}, "arrival=1e+300 is not allowed: at most 1000000000 seconds"),
+    "arrival that no float holds": (
+        '{"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": 1' + "0" * 400 + "}",
+        "arrival=1000000000000000000000000000...00000000000000000000000000000 is not allowed: a number of seconds",
     ),
+    "infinite arrival": ('{"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": 1e400}', "is not JSON"),
+    "arrival that is no number": ('{"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": NaN}', "is not JSON"),
+    "huge step": ({**GOOD, "arrival_step": 2**63}, "arrival_step=9223372036854775808 is not allowed: at most"),
+    "huge seed": ({**GOOD, "seed": 2**64}, "seed=18446744073709551616 is not allowed: at most 18446744073709551615"),
+    "huge unknown field": ({**GOOD, "x" * 10**5: 1}, "'xxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxx"),
+    "unknown field with a line break": ({**GOOD, "a\nb\x1b[31m": 1}, r"'a\nb\x1b[31m'=1 is not allowed"),
+    "huge value of an unknown field": ({**GOOD, "y": "x" * 10**5}, "y='xxxxxxxxxxxxxxxxxxxxxxxxxxx...xxx"),
     "float among the ids": (given_as(prompt=[1, 2.5]), "prompt=2.5 is not allowed: a list of token ids"),
     "bool among the ids": (given_as(prompt=[1, True]), "prompt=True is not allowed: a list of token ids"),
     "negative token id": (given_as(prompt=[-1]), "prompt=-1 is not allowed: a list of token ids"),
@@ -194,10 +206,17 @@ def test_a_line_is_at_odds_with_an_earlier_one(tmp_path: Path, second: dict[str,
     assert str(caught.value).startswith(f"{path}:2: {message}")
 
 
+@pytest.mark.parametrize("name", ["load.jsonl", "load.jsonl.gz"])
+def test_a_mark_of_utf8_and_windows_line_ends_are_no_mistakes(tmp_path: Path, name: str) -> None:
+    data = b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\r\n\r\n" + json.dumps({**GOOD, "id": 1}).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    assert [request.id for request in read_workload(tmp_path / name)] == [0, 1]
+
+
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="there is no such file"):
         read_workload(tmp_path / "none.jsonl")
-    with pytest.raises(WorkloadError, match="cannot be read"):
+    with pytest.raises(WorkloadError, match=rf"^{tmp_path}: cannot be read: Is a directory$"):
         read_workload(tmp_path)
     empty = write_lines(tmp_path / "empty.jsonl", "", "  ")
     with pytest.raises(WorkloadError, match="holds no request"):
