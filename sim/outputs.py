@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from nanovllm.checks import MAX_TOKEN_ID, is_whole_number
 from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import RequestError, TraceError
 from nanovllm.trace.events import (
@@ -16,6 +17,7 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
+from nanovllm.trace.replay import Replay
 from sim.token_ids import DEFAULT_VOCAB_SIZE, answer_token_ids
 
 
@@ -63,8 +65,8 @@ class RecordedOutputs:
     """The answers of a recorded run, on whatever backend: a simulation of the same workload with the same options
     then makes the same decisions, up to the ends of the requests.
 
-    Requests that were aborted are aborted after the same step. Raises ``TraceError`` if the trace does not tell how
-    a request ended, or if one failed: a failed step cannot be repeated.
+    Requests that were aborted are aborted after the same step. Raises ``TraceError`` if the trace contradicts itself,
+    does not tell how a request ended, or if one failed: a failed step cannot be repeated.
     """
 
     def __init__(self, events: Iterable[AnyEvent], path: object = "the recorded run") -> None:
@@ -81,14 +83,18 @@ class RecordedOutputs:
                 raise TraceError(path, f"request {request_id!r} {how}: only a run that came to its end can be repeated")
 
     def _read(self, events: Iterable[AnyEvent]) -> None:
-        step = 0
-        for event in events:
+        step, replay = 0, Replay(self._path)
+        for line, event in enumerate(events, start=1):
+            replay.apply(event)
             if isinstance(event, TokensAppended):
                 for request_id, token in zip(event.requests, event.tokens, strict=True):
+                    if not is_whole_number(token, 0, MAX_TOKEN_ID):
+                        raise TraceError(self._path, f"request {request_id!r} got {token}, which is no token id", line)
                     self._tokens[request_id].append(token)
             elif isinstance(event, RequestAdded):
                 if event.request in self._tokens:
-                    raise TraceError(self._path, f"two requests are called {event.request!r}: answers are told by id")
+                    problem = f"two requests are called {event.request!r}: answers are told by id"
+                    raise TraceError(self._path, problem, line)
                 self._tokens[event.request] = []
             elif isinstance(event, RequestFinished):
                 self._reasons[event.request] = event.reason
@@ -97,7 +103,8 @@ class RecordedOutputs:
             elif isinstance(event, StepFinished):
                 step = event.step
             elif isinstance(event, TraceStarted):
-                self.eos_token_ids = tuple(event.config.get("eos", ()))
+                eos = event.config.get("eos", [])
+                self.eos_token_ids = tuple(eos) if isinstance(eos, list) else (eos,)
 
     def token_ids(self, seq: Sequence) -> list[int]:
         """See ``Outputs``. Raises ``RequestError`` for a request that the recorded run did not have, or that it let
@@ -108,7 +115,7 @@ class RecordedOutputs:
         if self._reasons[seq.request_id] == "aborted":
             # Under other options it may get further than it did before it is aborted.
             return ids + answer_token_ids(seq.request_id, seq.max_tokens)[len(ids) :]
-        ends = self._reasons[seq.request_id] == "stop" or ids[-1] in seq.end_token_ids
+        ends = self._reasons[seq.request_id] == "stop" or not seq.end_token_ids.isdisjoint(ids[-1:])
         if len(ids) < seq.max_tokens and not ends:
             raise RequestError(
                 "not_recorded",

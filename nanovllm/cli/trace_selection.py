@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 
 from nanovllm.errors import ConfigError, UserError
@@ -13,7 +14,7 @@ def parse_steps(text: str) -> tuple[int, int | None]:
     """``3:7`` as the first and the last step, None for no end; ``3`` is one step. Raises ``ConfigError``."""
     first, colon, last = text.partition(":")
     numbers = [part for part in (first, last) if part]
-    if not numbers or not all(part.isdecimal() for part in numbers):
+    if not numbers or not all(re.fullmatch("[0-9]{1,18}", part) for part in numbers):
         raise ConfigError("steps", text, "a step such as 3, or the first and the last of several such as 3:7")
     low = int(first or 0)
     high = (int(last) if last else None) if colon else low
@@ -51,7 +52,7 @@ def _narrow(event: AnyEvent, request: str) -> AnyEvent | None:
     if isinstance(event, DecodeScheduled):
         return DecodeScheduled(mine) if (mine := [name for name in event.requests if str(name) == request]) else None
     if isinstance(event, TokensAppended):
-        pairs = [pair for pair in zip(event.requests, event.tokens, strict=True) if str(pair[0]) == request]
+        pairs = [pair for pair in zip(event.requests, event.tokens, strict=False) if str(pair[0]) == request]
         return TokensAppended([name for name, _ in pairs], [token for _, token in pairs]) if pairs else None
     names = (getattr(event, "request", None), getattr(event, "for_request", None))
     return event if request in map(str, names) else None

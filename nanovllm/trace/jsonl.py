@@ -150,7 +150,7 @@ class _Reader:
                 event: AnyEvent = decode(line)
                 if (self._num_lines == 1) is not (type(event) is TraceStarted):
                     raise _NoEventError(_misplaced(event))
-            except (_NoEventError, msgspec.MsgspecError) as error:
+            except (_NoEventError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 self._refuse(line, error)
                 return
             yield event

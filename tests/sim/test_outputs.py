@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,12 +15,14 @@ from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.engine.sequence import Sequence
-from nanovllm.errors import RequestError, TraceError
-from nanovllm.trace.events import AnyEvent, RequestFinished, StepStarted, TokensAppended, TraceStarted
+from nanovllm.errors import RequestError, TraceError, UserError
+from nanovllm.trace.events import AnyEvent, RequestAdded, RequestFinished, StepStarted, TokensAppended, TraceStarted
+from nanovllm.trace.jsonl import read_trace
 from sim import simulate
 from sim.outputs import RecordedOutputs
 from sim.workload import WorkloadRequest, to_requests
 from tests.fakes import HashBackend
+from tests.trace.damaged import damaged_traces
 
 CONFIG = Config(
     kvcache_block_size=4, num_kvcache_blocks=24, max_num_batched_tokens=32, max_num_seqs=5, eos=(3, 4), max_model_len=96
@@ -152,7 +155,7 @@ def test_what_cannot_be_repeated_is_refused() -> None:
     with pytest.raises(TraceError, match="request 'a' failed: only a run that came to its end can be repeated"):
         RecordedOutputs(record(workload, failing_calls=(0,)))
     with pytest.raises(TraceError, match="two requests are called 'a': answers are told by id"):
-        RecordedOutputs(recorded + recorded)
+        RecordedOutputs([*recorded, RequestAdded("a", 1e9, 1e9, 9, 5)])
     with pytest.raises(RequestError, match="request 'c' is not in the recorded run: no answer is known"):
         simulate(CONFIG, [WorkloadRequest(id="c", prompt_len=9, max_tokens=5)], outputs=RecordedOutputs(recorded))
 
@@ -166,3 +169,13 @@ def test_an_answer_that_does_not_go_far_enough_is_refused(changes: dict[str, Any
     problem = rf"request \d may go on to max_tokens={longer[0].max_tokens}, but run\.jsonl tells no more than \d tokens"
     with pytest.raises(RequestError, match=problem):
         simulate(CONFIG, longer, outputs=RecordedOutputs(recorded, "run.jsonl"))
+
+
+@given(data=damaged_traces())
+def test_a_damaged_recording_is_refused_or_repeated(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "run.jsonl"
+    path.write_bytes(data)
+    workload = [WorkloadRequest(id=0, prompt_len=5, max_tokens=9), WorkloadRequest(id=1, prompt_len=4, max_tokens=10)]
+    config = Config(num_kvcache_blocks=4, kvcache_block_size=4)
+    with suppress(UserError):
+        simulate(config, workload, outputs=RecordedOutputs(read_trace(path).events, path))
