@@ -7,6 +7,7 @@ accepts a file that was cut at any byte: it reads up to the last whole line and 
 from __future__ import annotations
 
 import gzip
+import logging
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ import msgspec
 from nanovllm.errors import TraceError
 from nanovllm.trace.completeness import why_unfinished
 from nanovllm.trace.events import SCHEMA_VERSION, AnyEvent, StepFinished, TraceStarted
-from nanovllm.trace.packed import is_packed, open_for_reading, open_for_writing
+from nanovllm.trace.packed import is_packed, open_for_reading, open_untouched, start_writing
+
+_log = logging.getLogger(__name__)
 
 PathLike = str | Path
 
@@ -50,41 +53,58 @@ class Trace:
 class TraceWriter:
     """Writes a trace to a file: hand ``writer.emit`` to the engine. A context manager.
 
-    Events are gathered in a buffer. The end of each step hands it to the operating system, so that a process
+    The file is opened at once, and emptied by the first event: a run that does not begin leaves an older trace as it
+    was. Events are gathered in a buffer. The end of each step hands it to the operating system, so that a process
     killed without warning loses at most the step it was in (of a compressed file: the last megabyte).
+
+    A disk that is full ends the trace, not the run: what comes afterwards is dropped.
     """
 
     def __init__(self, path: PathLike) -> None:
         """Raises ``TraceError`` if the file cannot be written."""
         self.path = Path(path)
+        self._is_new = not self.path.exists()
+        self._has_begun = False
+        self._error: OSError | None = None
         self._encode = msgspec.json.Encoder().encode
         self._flush_bytes = _COMPRESSED_FLUSH_BYTES if is_packed(self.path) else 0
         self._num_unflushed_bytes = 0
         try:
-            self._file = open_for_writing(self.path)
+            self._file = open_untouched(self.path)
         except OSError as error:
             raise TraceError.unwritable(self.path, error) from error
 
     def emit(self, event: AnyEvent) -> None:
-        """Write one event. Raises ``TraceError`` if the disk does not take it."""
+        """Write one event."""
+        if self._error is not None:
+            return
         line = self._encode(event) + b"\n"
         self._num_unflushed_bytes += len(line)
         try:
+            if not self._has_begun:
+                self._file = start_writing(self._file, self.path)
+                self._has_begun = True
             self._file.write(line)
             if type(event) is StepFinished and self._num_unflushed_bytes >= self._flush_bytes:
                 self._file.flush()
                 self._num_unflushed_bytes = 0
         except OSError as error:
-            raise TraceError.unwritable(self.path, error) from error
+            self._error = error
+            _log.warning("the trace ends here, the run goes on: %s", TraceError.unwritable(self.path, error))
 
     def close(self) -> None:
         """Write what is still in the buffer and close the file. Calling it again does nothing.
 
-        Raises ``TraceError`` if the disk does not take it; the file is closed all the same.
+        Raises ``TraceError`` if the disk did not take all events; the file is closed all the same.
         """
+        error, self._error = self._error, None
         try:
             self._file.close()
-        except OSError as error:
+        except OSError as closing_error:
+            error = error or closing_error
+        if self._is_new and not self._has_begun:
+            self.path.unlink(missing_ok=True)
+        if error is not None:
             raise TraceError.unwritable(self.path, error) from error
 
     def __enter__(self) -> TraceWriter:
@@ -96,7 +116,11 @@ class TraceWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except TraceError:
+            if kind is None:  # else the exception on its way says more
+                raise
 
 
 def write_trace(events: Iterable[AnyEvent], path: PathLike) -> None:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -16,8 +21,44 @@ def open_for_reading(path: str | Path) -> BinaryIO:
 def open_for_writing(path: str | Path) -> BinaryIO:
     """Open a file for bytes. The same ones make the same file, whatever its name is and whenever it is written.
     Raises ``OSError``."""
-    file = Path(path).open("wb", buffering=1 << 16)  # noqa: SIM115 - whoever asked for it closes it
+    return start_writing(open_untouched(path), path)
+
+
+def open_untouched(path: str | Path) -> BinaryIO:
+    """Open a file for ``start_writing``, and leave what is in it until then. Raises ``OSError``."""
+
+    def open_without_emptying(name: str, flags: int) -> int:
+        return os.open(name, flags & ~os.O_TRUNC, 0o666)
+
+    return open(path, "wb", buffering=1 << 16, opener=open_without_emptying)
+
+
+def start_writing(file: BinaryIO, path: str | Path) -> BinaryIO:
+    """Empty a file that ``open_untouched`` has opened; what it returns is written to. Raises ``OSError``."""
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.truncate()
     return cast(BinaryIO, _PackedFile(file)) if is_packed(path) else file
+
+
+@contextmanager
+def written_whole(path: str | Path) -> Iterator[BinaryIO]:
+    """A file for bytes that takes its place at ``path`` when the block ends. If it is left by an exception, what was
+    there stays. (What is no file, a pipe say, gets the bytes as they come.) Raises ``OSError``."""
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        with open_for_writing(target) as file:
+            yield file
+        return
+    scratch = target.with_name(f".{os.getpid()}-{target.name}")
+    try:
+        with open_for_writing(scratch) as file:
+            yield file
+        if target.exists():
+            shutil.copymode(target, scratch)
+        scratch.replace(target)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def is_packed(path: str | Path) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 
 from nanovllm.errors import TraceError
 from nanovllm.trace.events import AnyEvent, ChunkScheduled, DecodeScheduled, StepFinished, StepStarted
-from nanovllm.trace.packed import open_for_writing
+from nanovllm.trace.packed import written_whole
 from nanovllm.trace.replay import Replay
 from nanovllm.trace.request_lanes import Life, LifeFollower, Phase, pack
 
@@ -58,7 +58,7 @@ def write_chrome_trace(events: Iterable[AnyEvent], path: str | Path, source: obj
     be written."""
     data = msgspec.json.encode(to_chrome_trace(events, source))
     try:
-        with open_for_writing(path) as file:
+        with written_whole(path) as file:
             file.write(data)
     except OSError as error:
         raise TraceError.unwritable(path, error) from error

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from nanovllm.errors import ConfigError, WorkloadError
-from nanovllm.trace.packed import open_for_reading, open_for_writing
+from nanovllm.trace.packed import open_for_reading, written_whole
 from sim.workload.request import WorkloadRequest
 
 FIELDS = tuple(field.name for field in msgspec.structs.fields(WorkloadRequest))
@@ -42,14 +42,19 @@ def iter_workload(path: str | Path, *, allow_text: bool = False) -> Iterator[Wor
 
 
 def write_workload(path: str | Path, requests: Iterable[WorkloadRequest]) -> None:
-    """Write requests as a file that ``read_workload`` gives back. The same requests give the same bytes.
+    """Write requests, at least one, as a file that ``read_workload`` gives back. The same requests give the same bytes.
 
-    Raises ``WorkloadError`` if it cannot be written.
+    Raises ``WorkloadError`` if it cannot be written, and leaves what was there, as if ``requests`` raise something.
     """
     encode = msgspec.json.Encoder().encode
+    lines = (encode(request) + b"\n" for request in requests)
+    first = next(lines, None)
+    if first is None:
+        raise WorkloadError(path, "is not written: there is no request to write")
     try:
-        with open_for_writing(path) as file:
-            file.writelines(encode(request) + b"\n" for request in requests)
+        with written_whole(path) as file:
+            file.write(first)
+            file.writelines(lines)
     except OSError as error:
         raise WorkloadError.unwritable(path, error) from error
 

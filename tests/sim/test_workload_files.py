@@ -238,4 +238,7 @@ def test_a_damaged_gz_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["load.jsonl", "load.jsonl.gz"])
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(WorkloadError, match=rf"nowhere/{name}: cannot be written: No such file"):
-        write_workload(tmp_path / "nowhere" / name, [])
+        write_workload(tmp_path / "nowhere" / name, [WorkloadRequest(**GOOD)])
+    with pytest.raises(WorkloadError, match=rf"{name}: is not written: there is no request to write"):
+        write_workload(tmp_path / name, [])
+    assert list(tmp_path.iterdir()) == []

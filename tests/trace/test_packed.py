@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanovllm.trace.packed import open_for_reading, open_for_writing
+from nanovllm.trace.packed import open_for_reading, open_for_writing, written_whole
 
 
 @pytest.mark.parametrize("name", ["plain.jsonl", "packed.jsonl.gz"])
@@ -45,3 +45,41 @@ def test_a_place_that_is_not_there(tmp_path: Path, name: str) -> None:
     for opened in (open_for_reading, open_for_writing):
         with pytest.raises(FileNotFoundError):
             opened(tmp_path / "nowhere" / name)
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_file_that_is_written_whole_takes_its_place_at_the_end(tmp_path: Path, name: str) -> None:
+    path, link = tmp_path / name, tmp_path / f"link-{name}"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    with written_whole(link) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    with open_for_reading(path) as reader:
+        assert reader.read() == b"new"
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def write_half(path: Path) -> None:
+    with written_whole(path) as file:
+        file.write(b"half of it")
+        raise KeyboardInterrupt
+
+
+def test_a_file_that_is_not_written_whole_is_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    for place in (path, tmp_path / "another"):
+        with pytest.raises(KeyboardInterrupt):
+            write_half(place)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"old")]
+    with pytest.raises(IsADirectoryError), written_whole(tmp_path):
+        pass
+
+
+def test_what_is_no_file_is_written_to_at_once() -> None:
+    with written_whole("/dev/null") as file:
+        file.write(b"anything")
