@@ -1,4 +1,4 @@
-"""``nanovllm trace``: read a trace, judge it, compare two, hand it to other tools."""
+"""``nanovllm trace``: read a trace, judge it, compare two, draw it, hand it to other tools."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 EXIT_FOUND = 1
 """What was asked about is not so: laws are broken, traces differ."""
 
-app = typer.Typer(help="Read a trace: list it, play it back, judge it, measure it, compare two, hand it to Perfetto.")
+app = typer.Typer(
+    help="Read a trace: list it, play it back, judge it, measure it, compare two, draw it, hand it to Perfetto."
+)
 
 TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file (.jsonl, .jsonl.gz).")]
+Steps = Annotated[
+    str | None, typer.Option(metavar="A:B", help="Only steps A to B; either may be left out, A alone is one step.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -28,9 +33,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 )
 def show(
     path: TracePath,
-    steps: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Only steps A to B; either may be left out, A alone is one step.")
-    ] = None,
+    steps: Steps = None,
     request: Annotated[str | None, typer.Option(metavar="ID", help="Only what concerns this request.")] = None,
 ) -> None:
     """List what the engine did, a line or a few for each step."""
@@ -131,6 +134,71 @@ def metrics(
         print_metrics(figures)
 
 
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "nanovllm trace plot trace.jsonl --kind timeline,kv -o run.png",
+        "nanovllm trace plot trace.jsonl --kind blocks --steps 0:9 -o blocks.svg",
+    ),
+)
+def plot(
+    path: TracePath,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write, .png or .svg; else TRACE with .png at its end."),
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND,...",
+            help="What to draw, from top to bottom: timeline, blocks, kv, queues, tokens, latency, progress, queue, "
+            "handover.",
+        ),
+    ] = "timeline",
+    steps: Steps = None,
+    by_time: Annotated[bool, typer.Option("--by-time", help="Seconds instead of steps.")] = False,
+) -> None:
+    """Draw a trace as a picture, PNG or SVG. This needs the extra `viz`."""
+    from nanovllm.cli.trace_selection import parse_steps
+    from nanovllm.trace.jsonl import read_trace
+    from viz import figures
+
+    chosen = None if steps is None else parse_steps(steps)
+    trace = read_trace(path)
+    output = output or _beside(path, ".png")
+    figures.plot(trace, kind, output, steps=chosen, by_time=by_time)
+    _note_problem(trace)
+    typer.echo(output)
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "nanovllm trace html trace.jsonl -o run.html",
+        "nanovllm trace html real.jsonl --compare simulated.jsonl -o both.html",
+    ),
+)
+def html(
+    path: TracePath,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write; else TRACE with .html at its end.")
+    ] = None,
+    compare: Annotated[Path | None, typer.Option(metavar="TRACE", help="Another run, to stand beside it.")] = None,
+) -> None:
+    """Write a page that replays a run, or two side by side, in any browser: one file, no network."""
+    from nanovllm.trace.jsonl import read_trace
+    from viz.web import write_page
+
+    trace = read_trace(path)
+    other = None if compare is None else read_trace(compare)
+    output = output or _beside(path, ".html")
+    write_page(trace, output, other)
+    _note_problem(trace)
+    if other is not None:
+        _note_problem(other)
+    typer.echo(output)
+
+
 @app.command(cls=Command, epilog=examples("nanovllm trace perfetto trace.jsonl -o trace.perfetto.json"))
 def perfetto(
     path: TracePath,
@@ -142,8 +210,7 @@ def perfetto(
     """Write a trace as Perfetto and Chrome show it: open the file at https://ui.perfetto.dev."""
     from nanovllm.trace.perfetto import write_chrome_trace
 
-    if output is None:
-        output = path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".perfetto.json")
+    output = output or _beside(path, ".perfetto.json")
     write_chrome_trace(_read(path).events, output, path)
     typer.echo(output)
 
@@ -156,3 +223,23 @@ def _read(path: Path) -> Trace:
     if trace.problem is not None:
         print_note(trace.problem)
     return trace
+
+
+def _note_problem(trace: Trace) -> None:
+    """Say on standard error if a trace contradicts itself or is incomplete; a view shows it as far as it goes."""
+    from nanovllm.errors import ContradictionError
+    from nanovllm.trace.replay import Replay
+
+    problem, replay = trace.problem, Replay(trace.path)
+    try:
+        for event in trace.events:
+            replay.apply(event)
+    except ContradictionError as error:
+        problem = str(error)
+    if problem is not None:
+        print_note(problem)
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """The trace's name with another ending."""
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ending)

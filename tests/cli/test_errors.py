@@ -65,6 +65,9 @@ def test_each_mistake_of_a_workload_names_its_line(
         ("trace", "check", "MISSING"),
         ("trace", "metrics", "MISSING"),
         ("trace", "perfetto", "MISSING"),
+        ("trace", "plot", "MISSING"),
+        ("trace", "html", "MISSING"),
+        ("trace", "html", "TRACE", "--compare", "MISSING"),
         ("trace", "diff", "TRACE", "MISSING"),
         ("generate", "--file", "MISSING"),
         ("generate", "--file", "MISSING.jsonl"),
@@ -86,6 +89,7 @@ def test_a_file_that_is_not_there_is_named(
         ("workload", "convert", "LOAD"),
         ("simulate", "LOAD", "--trace"),
         ("trace", "perfetto", "TRACE", "-o"),
+        ("trace", "html", "TRACE", "-o"),
     ],
     ids=" ".join,
 )
@@ -158,6 +162,21 @@ def test_a_part_of_a_trace_that_is_not_there(words: tuple[str, ...], part: str, 
     assert_refused(run("trace", "show", trace, *words), part)
 
 
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--kind", "pie"), "'pie' is no kind of figure: the kinds are timeline, "),
+        (("--kind", "queue"), "no step preempts a request"),
+        (("--steps", "5:2"), "the first step, then the last"),
+        (("--steps", "900:"), "the trace has steps 0 to "),
+        (("-o", "run.gif"), "run.gif: is no name for a picture: it must end in .png or .svg"),
+        (("-o", "no-such-directory/run.svg"), "cannot be written"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn(words: tuple[str, ...], part: str, trace: Path, run: RunCommand) -> None:
+    assert_refused(run("trace", "plot", trace, *words), part)
+
+
 def test_a_step_of_a_trace_that_has_none(trace: Path, tmp_path: Path, run: RunCommand) -> None:
     header = tmp_path / "header.jsonl"
     header.write_bytes(trace.read_bytes().splitlines(keepends=True)[0])
@@ -167,7 +186,7 @@ def test_a_step_of_a_trace_that_has_none(trace: Path, tmp_path: Path, run: RunCo
 
 
 def test_a_file_that_is_no_trace(workload: Path, run: RunCommand) -> None:
-    for command in ("show", "check", "metrics", "perfetto"):
+    for command in ("show", "check", "metrics", "perfetto", "plot", "html"):
         assert_refused(run("trace", command, workload), f"{workload}:1: ")
 
 

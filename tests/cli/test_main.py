@@ -94,6 +94,16 @@ def test_a_missing_extra_is_named(run: RunCommand, monkeypatch: pytest.MonkeyPat
     assert re.fullmatch(r"error: this needs \w+: pip install 'nanovllm-lab\[engine\]'\n", outcome.err)
 
 
+def test_a_missing_extra_of_a_view_is_named(trace: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    outcome = run("trace", "plot", trace)
+    assert outcome.code == 2
+    assert re.fullmatch(r"error: .*matplotlib.*: pip install 'nanovllm-lab\[viz\]'\n", outcome.err)
+
+
 def test_a_reader_that_goes_away_is_no_error(trace: Path) -> None:
     command = [sys.executable, "-m", "nanovllm.cli", "trace", "show", str(trace)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from nanovllm.trace.jsonl import read_trace
-from tests.cli.conftest import RunCommand
+from tests.cli.conftest import Outcome, RunCommand
+from tests.cli.test_main import COMMANDS as ALL_COMMANDS
+from viz.figures import KINDS
 
-COMMANDS = ("show", "metrics", "check", "perfetto")
+COMMANDS = ("show", "metrics", "check", "perfetto", "html")
 
 
 def test_show_lists_every_step(trace: Path, run: RunCommand) -> None:
@@ -89,6 +92,66 @@ def test_perfetto_writes_where_it_is_told_to_or_beside_the_trace(trace: Path, tm
     assert run("trace", "perfetto", path, "-o", tmp_path / "other.json").code == 0
     written = [json.loads((tmp_path / name).read_text()) for name in ("run.perfetto.json", "other.json")]
     assert written[0]["traceEvents"] == written[1]["traceEvents"] != []
+
+
+# ---- views ---------------------------------------------------------------------------------------------------
+
+
+def test_plot_draws_what_it_is_told_to(trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    picture, drawing = tmp_path / "run.png", tmp_path / "run.svg"
+    outcome = run("trace", "plot", trace, "--kind", "timeline,kv", "-o", picture)
+    assert (outcome.code, outcome.out, outcome.err) == (0, f"{picture}\n", "")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    for words, title in (((), ">step<"), (("--by-time",), ">time, ms<")):
+        assert run("trace", "plot", trace, "--kind", "kv", "--steps", "2:5", *words, "-o", drawing).code == 0
+        text = re.sub(r"<!-- (.*?) -->", r">\1<", drawing.read_text(encoding="utf-8"))
+        assert title in text
+
+
+def test_views_are_written_beside_the_trace_if_no_name_is_given(trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    path = tmp_path / "run.jsonl.gz"
+    path.write_bytes(gzip.compress(trace.read_bytes()))
+    assert run("trace", "plot", path).out == f"{tmp_path / 'run.png'}\n"
+    assert run("trace", "html", path).out == f"{tmp_path / 'run.html'}\n"
+    assert (tmp_path / "run.png").exists()
+    assert (tmp_path / "run.html").exists()
+
+
+def test_html_replays_one_run_or_two(trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    one, two = tmp_path / "one.html", tmp_path / "two.html"
+    assert run("trace", "html", trace, "-o", one) == Outcome(0, f"{one}\n", "")
+    assert run("trace", "html", trace, "-o", two, "--compare", trace).code == 0
+    assert "<title>trace.jsonl: replay</title>" in one.read_text(encoding="utf-8")
+    assert "<title>trace.jsonl and trace.jsonl: replay</title>" in two.read_text(encoding="utf-8")
+
+
+def test_help_names_every_kind_of_figure() -> None:
+    (option,) = (option for option in ALL_COMMANDS["trace", "plot"].params if option.name == "kind")
+    assert option.help.endswith(f": {', '.join(KINDS)}.")
+
+
+@pytest.mark.parametrize("command", ["plot", "html"])
+def test_a_contradictory_trace_is_drawn_up_to_there(command: str, trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    path, lines = tmp_path / "broken.jsonl", trace.read_text().splitlines(keepends=True)
+    number = [index for index, line in enumerate(lines) if '"tokens_appended"' in line][3]
+    path.write_text("".join([*lines[:number], lines[number - 1], *lines[number:]]))
+    outcome = run("trace", command, path)
+    assert outcome.code == 0
+    assert Path(outcome.out.strip()).exists()
+    assert outcome.err.startswith(f"note: {path}:{number + 1}: ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_plot_of_a_trace_that_was_cut_is_drawn_with_a_note(trace: Path, tmp_path: Path, run: RunCommand) -> None:
+    path, data = tmp_path / "cut.jsonl", trace.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    outcome = run("trace", "plot", path)
+    assert outcome.code == 0
+    assert outcome.err.startswith(f"note: {path}:")
+    assert outcome.err.count("\n") == 1
+
+
+# ---- traces that were cut ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", COMMANDS)
