@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanovllm.cli.console import print_error, show_progress
+from nanovllm.cli.console import print_error, print_note, show_progress
 from nanovllm.cli.demo_workload import CONFIG, QUESTIONS, SAMPLING, Question
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view, showing
 from nanovllm.cli.metrics_table import duration
+from nanovllm.errors import UserError
 from nanovllm.trace.events import AnyEvent, ChunkScheduled, Preempted, PrefixHit
 
 if TYPE_CHECKING:
     from nanovllm.llm import LLM
     from nanovllm.llm.outputs import RequestOutput
+    from nanovllm.trace.jsonl import Trace
     from sim import SimulationResult
     from sim.workload import WorkloadRequest
 
@@ -34,7 +36,7 @@ Watch for a prefix hit, a prompt that is computed in chunks, and a preemption.
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="The directory for workload and traces.")] = Path("demo-output"),
+    output: Annotated[Path, typer.Option(help="The directory for workload, traces and views.")] = Path("demo-output"),
     live: Live = False,
 ) -> int:
     """Watch the engine decide: four questions on a tight KV pool, answered on the CPU, then simulated.
@@ -50,7 +52,8 @@ def demo(
     typer.echo(INTRODUCTION)
     workload, answers = _run(real, live)
     write_workload(output / "workload.jsonl", workload)
-    events = read_trace(real).events
+    trace = read_trace(real)
+    events = trace.events
     _print_answers(answers)
     _print_heading("What the scheduler decided, step by step")
     print_timeline(events)
@@ -59,7 +62,13 @@ def demo(
         return 1
     result = _simulate(workload, events)
     write_trace(result.events, simulated)
-    return _compare(events, result.events, real, simulated)
+    if not _decide_the_same(events, result.events):
+        return 1
+    _print_heading("Look closer")
+    for path, meaning in (*_draw(trace, output), (real, "the real trace"), (simulated, "the simulated one")):
+        typer.echo(f"{path}  {meaning}")
+    typer.echo(f"\nnanovllm trace show {real} lists every decision, nanovllm trace watch {real} plays them back.")
+    return 0
 
 
 def what_is_missing(events: Iterable[AnyEvent]) -> list[str]:
@@ -131,7 +140,8 @@ def _simulate(workload: list[WorkloadRequest], recorded: list[AnyEvent]) -> Simu
     return simulate(CONFIG, workload, gpu=GPU, outputs=RecordedOutputs(recorded))
 
 
-def _compare(real: list[AnyEvent], simulated: list[AnyEvent], real_path: Path, simulated_path: Path) -> int:
+def _decide_the_same(real: list[AnyEvent], simulated: list[AnyEvent]) -> bool:
+    """Print how long both took, and whether their decisions are identical."""
     from nanovllm.trace.diff import diff
     from nanovllm.trace.metrics import compute_metrics
 
@@ -142,10 +152,25 @@ def _compare(real: list[AnyEvent], simulated: list[AnyEvent], real_path: Path, s
     difference = diff(real, simulated)
     if difference is not None:
         print_error(f"the simulator decided otherwise: {difference}")
-        return 1
+        return False
     typer.secho("decisions identical", bold=True)
-    typer.echo(f"\nThe traces: {real_path} and {simulated_path}. Look closer: nanovllm trace show {real_path}")
-    return 0
+    return True
+
+
+# ---- the views -----------------------------------------------------------------------------------------------
+
+
+def _draw(trace: Trace, output: Path) -> Iterator[tuple[Path, str]]:
+    """Draw the real run; yields each file and what it is. Without matplotlib, a note takes the picture's place."""
+    from viz import figures
+    from viz.web import write_page
+
+    try:
+        yield figures.plot(trace, "timeline", output / "timeline.png"), "what each question did, step by step"
+    except UserError as error:
+        print_note(str(error))
+    write_page(trace, output / "replay.html")
+    yield output / "replay.html", "replays the run in any browser"
 
 
 def _print_heading(text: str) -> None:

@@ -35,7 +35,16 @@ def test_it_shows_what_it_promises(demo: tuple[Path, subprocess.CompletedProcess
     for part in ("prefix hit", "a chunk of its prompt", "is preempted", "decisions identical", "predicted"):
         assert part in result.stdout
     assert "A computer program is a set of instructions" in result.stdout
-    assert len(result.stdout.splitlines()) < 80
+    assert len(result.stdout.splitlines()) < 90
+
+
+def test_it_ends_with_what_it_left(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    output, result = demo
+    _, _, end = result.stdout.partition("Look closer")
+    for name in ("timeline.png", "replay.html", "real.jsonl", "simulated.jsonl"):
+        assert f"{output / name}  " in end
+    assert (output / "timeline.png").read_bytes().startswith(b"\x89PNG")
+    assert "<title>real.jsonl: replay</title>" in (output / "replay.html").read_text(encoding="utf-8")
 
 
 def test_its_files_say_the_same(demo: tuple[Path, subprocess.CompletedProcess[str]], run: RunCommand) -> None:
