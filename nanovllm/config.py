@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from nanovllm.checks import MAX_SEED, MAX_TOKEN_ID, check_whole_number, is_number, is_whole_number, whole_number_from
+from nanovllm.checks import (
+    MAX_SEED,
+    MAX_TOKEN_ID,
+    MAX_WHOLE_NUMBER,
+    check_whole_number,
+    is_number,
+    is_whole_number,
+    whole_number_from,
+)
 from nanovllm.errors import ConfigError
 from nanovllm.trace.pool import MAX_NUM_BLOCKS
 
@@ -15,7 +23,16 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "torch", "triton")
 
-_FROM_1 = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "kvcache_block_size", "tensor_parallel_size")
+DEFAULT_MODEL_LEN = 4096
+"""``max_model_len`` of a real model unless it is chosen: the KV pool must hold one such sequence."""
+
+_FROM_1 = ("max_num_seqs", "max_num_batched_tokens", "kvcache_block_size", "tensor_parallel_size")
+_FROM_1_OR_AUTOMATIC = {
+    "max_model_len": (MAX_WHOLE_NUMBER, "what the model allows"),
+    "num_kvcache_blocks": (MAX_NUM_BLOCKS, "all that fit"),
+    "num_threads": (1024, "one a core"),
+}
+"""The largest value, and what -1 stands for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +47,9 @@ class Config:
     """The most sequences that may be resident in ``running`` at once."""
     max_num_batched_tokens: int = 16384
     """Token budget: the most prompt tokens that one step computes. (Decoding takes one token a running sequence.)"""
-    max_model_len: int = 4096
-    """The most tokens of one sequence, prompt and generated tokens together."""
+    max_model_len: int = -1
+    """The most tokens of one sequence, prompt and generated tokens together. -1: as many as the model has positions;
+    when it really runs, 4096 at most."""
     kvcache_block_size: int = 256
     """Token slots of one KV block; any positive number."""
     num_kvcache_blocks: int = -1
@@ -65,15 +83,19 @@ class Config:
     """Number of GPUs that share each layer."""
     enforce_eager: bool = False
     """Never capture CUDA graphs."""
+    num_threads: int = -1
+    """CPU threads that compute a step. -1: one for each core. On a machine that does other work too, fewer are
+    faster: all wait for the slowest."""
 
     def __post_init__(self) -> None:
         for name in _FROM_1:
             check_whole_number(name, getattr(self, name), 1)
         check_whole_number("watermark_blocks", self.watermark_blocks, 0)
         check_whole_number("seed", self.seed, 0, MAX_SEED)
-        if self.num_kvcache_blocks != -1:
-            in_words = f"{whole_number_from(1)}, or -1 for all that fit"
-            check_whole_number("num_kvcache_blocks", self.num_kvcache_blocks, 1, MAX_NUM_BLOCKS, allowed=in_words)
+        for name, (high, default) in _FROM_1_OR_AUTOMATIC.items():
+            if getattr(self, name) != -1:
+                in_words = f"{whole_number_from(1)}, or -1 for {default}"
+                check_whole_number(name, getattr(self, name), 1, high, allowed=in_words)
         for name in ("enable_prefix_caching", "enforce_eager", "lookahead"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "true or false")
@@ -100,18 +122,15 @@ class Config:
         ids = (self.eos,) if isinstance(self.eos, int) else self.eos
         return frozenset(token for token in ids if token >= 0)
 
-    def for_positions(self, num_positions: int, *, is_chosen: bool) -> Config:
-        """The options for a model that knows ``num_positions`` positions: ``max_model_len`` is never above them.
-
-        A default is lowered; a ``max_model_len`` that ``is_chosen`` raises ``ConfigError``.
-        """
-        if self.max_model_len <= num_positions:
-            return self
-        if is_chosen:
-            raise ConfigError(
-                "max_model_len", self.max_model_len, f"at most {num_positions}, the positions of this model"
-            )
-        return replace(self, max_model_len=num_positions)
+    def for_positions(self, num_positions: int, default: int = MAX_WHOLE_NUMBER) -> Config:
+        """The options for a model that knows ``num_positions`` positions: ``max_model_len`` is never above them, and
+        ``default`` if none was chosen. Raises ``ConfigError`` for a choice above them."""
+        if self.max_model_len == -1:
+            return replace(self, max_model_len=min(num_positions, default))
+        if self.max_model_len > num_positions:
+            allowed = f"at most {num_positions}, the positions of this model"
+            raise ConfigError("max_model_len", self.max_model_len, allowed)
+        return self
 
     def scheduling_options(self) -> dict[str, Any]:
         """What decisions depend on, under the names that traces and workloads use."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from nanovllm.checks import MAX_TOKEN_ID, is_whole_number
+from nanovllm.config import Config
 from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import RequestError, TraceError
 from nanovllm.trace.events import (
@@ -72,6 +74,7 @@ class RecordedOutputs:
     def __init__(self, events: Iterable[AnyEvent], path: object = "the recorded run") -> None:
         """``path``: how errors name the trace."""
         self.eos_token_ids: tuple[int, ...] = ()
+        self._max_model_len = -1
         self._tokens: dict[RequestId, list[int]] = {}
         self._reasons: dict[RequestId, str] = {}
         self._aborted: dict[int, list[RequestId]] = {}
@@ -105,6 +108,13 @@ class RecordedOutputs:
             elif isinstance(event, TraceStarted):
                 eos = event.config.get("eos", [])
                 self.eos_token_ids = tuple(eos) if isinstance(eos, list) else (eos,)
+                self._max_model_len = event.config.get("max_model_len", -1)
+
+    def choose_options(self, config: Config) -> Config:
+        """``config`` with what decided about the recorded answers: its end-of-sequence ids, and its ``max_model_len``
+        unless another is chosen."""
+        config = replace(config, eos=self.eos_token_ids or -1)
+        return config if config.max_model_len != -1 else replace(config, max_model_len=self._max_model_len)
 
     def token_ids(self, seq: Sequence) -> list[int]:
         """See ``Outputs``. Raises ``RequestError`` for a request that the recorded run did not have, or that it let

@@ -81,26 +81,26 @@ def simulate(
 
     ``model``: a name of ``nanovllm.model_spec.PRESETS``, a directory with a config.json, or a spec; None takes
     ``config.model``, or ``DEFAULT_MODEL`` if that is empty. ``cost_model``: by default the roofline of model and
-    ``gpu``. ``config.num_kvcache_blocks`` = -1 stands for as many blocks as fit the card; a ``max_model_len`` above
-    the model's positions is treated as in ``LLM``. Options that say how a real card is used (``device``,
+    ``gpu``. ``config.num_kvcache_blocks`` = -1 stands for as many blocks as fit the card; a ``max_model_len``
+    of -1 for all positions of the model. Options that say how a real card is used (``device``,
     ``enforce_eager``, ``lookahead`` ...) change nothing here.
 
-    ``outputs``: the answers of a recorded run instead of drawn ones; its end-of-sequence ids then hold here too.
-    If there are none, one is made up, so that ``output_len`` can end a request.
+    ``outputs``: the answers of a recorded run instead of drawn ones; see ``RecordedOutputs.choose_options``. For
+    drawn ones an end-of-sequence id is made up, if there is none, so that ``output_len`` can end a request.
     ``scheduler``: a policy of one's own, see ``Engine``.
     ``record`` keeps the events; ``emit`` is called with each one. Same arguments, same events.
 
     Raises ``UserError`` for what cannot be used; a request that can never run is in ``rejected``.
     """
+    if outputs is not None:
+        config = outputs.choose_options(config)
     config, spec = _find_model(config, model)
     _check_tensor_parallel_size(config.tensor_parallel_size, spec)
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     if config.num_kvcache_blocks == -1:
         config = replace(config, num_kvcache_blocks=num_kv_blocks_that_fit(config, spec, card))
     vocab_size = min(spec.vocab_size, DEFAULT_VOCAB_SIZE)
-    if outputs is not None:
-        config = replace(config, eos=outputs.eos_token_ids or -1)
-    elif not config.eos_token_ids:
+    if outputs is None and not config.eos_token_ids:
         config = replace(config, eos=vocab_size)  # the first id that is never drawn
     if cost_model is None:
         cost_model = Roofline(model=spec, gpu=card, tensor_parallel_size=config.tensor_parallel_size)
@@ -136,8 +136,7 @@ def _find_model(config: Config, model: str | ModelSpec | None) -> tuple[Config, 
         is_directory = Path(name).is_dir()
         spec = ModelSpec.from_directory(name) if is_directory else ModelSpec.preset(name.rpartition("/")[2])
         config = replace(config, model=config.model or name)
-    is_chosen = config.max_model_len != Config.max_model_len
-    config = config.for_positions(spec.max_position_embeddings, is_chosen=is_chosen)
+    config = config.for_positions(spec.max_position_embeddings)
     return config, spec if config.dtype == "auto" else replace(spec, dtype=config.dtype)
 
 

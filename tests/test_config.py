@@ -22,7 +22,8 @@ NO_INT = [1.0, "4", None, True]
     [
         ("max_num_seqs", [0, -1, *NO_INT], FROM_1),
         ("max_num_batched_tokens", [0, -1, *NO_INT], FROM_1),
-        ("max_model_len", [0, -1, *NO_INT], FROM_1),
+        ("max_model_len", [0, -2, *NO_INT], f"{FROM_1}, or -1 for what the model allows"),
+        ("num_threads", [0, -2, *NO_INT], f"{FROM_1}, or -1 for one a core"),
         ("kvcache_block_size", [0, -1, *NO_INT], FROM_1),
         ("tensor_parallel_size", [0, -1, *NO_INT], FROM_1),
         ("num_kvcache_blocks", [0, -2, *NO_INT], f"{FROM_1}, or -1 for all that fit"),
@@ -62,6 +63,7 @@ def test_wrong_values_are_refused_with_what_is_allowed(field: str, wrong: list[o
         ("tensor_parallel_size", 2**63 - 1),
         ("watermark_blocks", 2**63 - 1),
         ("num_kvcache_blocks", 2**25),
+        ("num_threads", 1024),
         ("seed", 2**64 - 1),
     ],
 )
@@ -97,6 +99,16 @@ def test_options_come_through() -> None:
     assert (config.max_num_seqs, config.eos) == (3, (5, 4))
     assert config == Config(max_num_seqs=3, eos=(5, 4))
     assert hash(config) == hash(Config(max_num_seqs=3, eos=(5, 4)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "default", "expected"), [(-1, None, 512), (-1, 300, 300), (-1, 600, 512), (512, 300, 512), (9, 300, 9)]
+)
+def test_no_sequence_is_longer_than_the_model_has_positions(chosen: int, default: int | None, expected: int) -> None:
+    defaults = () if default is None else (default,)
+    assert Config(max_model_len=chosen).for_positions(512, *defaults).max_model_len == expected
+    with pytest.raises(ConfigError, match="max_model_len=513 is not allowed: at most 512, the positions"):
+        Config(max_model_len=513).for_positions(512, *defaults)
 
 
 def test_a_config_never_changes() -> None:

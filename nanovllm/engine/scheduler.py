@@ -152,7 +152,7 @@ class Scheduler:
         name, limit = f"request {shown(seq.request_id)}", self.config.max_model_len
         if seq.request_id in self.sequences:
             raise RequestError("duplicate_id", f"{name}: another request with this id is not finished yet")
-        if seq.num_tokens_limit > limit:
+        if limit != -1 and seq.num_tokens_limit > limit:
             raise RequestError(
                 "too_long",
                 f"{name}: prompt ({seq.num_prompt_tokens}) + max_tokens ({seq.max_tokens}) = "

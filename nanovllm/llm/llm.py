@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nanovllm.config import Config
+from nanovllm.config import DEFAULT_MODEL_LEN, Config
 from nanovllm.llm.generator import TextGenerator
 from nanovllm.llm.text_engine import TextEngine
 from nanovllm.llm.tokenizer import load_tokenizer
@@ -33,8 +33,8 @@ class LLM(TextGenerator):
     """
 
     def __init__(self, model: str | os.PathLike[str], *, trace: TraceTarget | None = None, **options: Any) -> None:
-        """``options`` are the fields of ``Config``. Three defaults depend on the model: ``max_model_len`` is never
-        above its number of positions, ``eos`` are the ids that its files and its tokenizer name, and
+        """``options`` are the fields of ``Config``. Three defaults depend on the model: ``max_model_len`` is its number
+        of positions, at most ``DEFAULT_MODEL_LEN``, ``eos`` are the ids that its files and its tokenizer name, and
         ``num_kvcache_blocks`` is what it leaves room for.
 
         ``trace``: where the events go, from the first to the last call: a file (see ``TraceWriter``), a
@@ -49,7 +49,7 @@ class LLM(TextGenerator):
         config = Config.from_options(model=os.fspath(model), **options)
         path = resolve_model(config.model)
         num_positions = ModelSpec.from_directory(path).max_position_embeddings
-        config = config.for_positions(num_positions, is_chosen="max_model_len" in options)
+        config = config.for_positions(num_positions, DEFAULT_MODEL_LEN)
         tokenizer = load_tokenizer(path)
         with ExitStack() as resources:
             emit = _open_trace(trace, resources)

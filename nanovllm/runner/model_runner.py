@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nanovllm.config import Config
+from nanovllm.config import DEFAULT_MODEL_LEN, Config
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import ConfigError, MemoryPoolError, StepError
@@ -36,7 +36,6 @@ class ModelRunner:
         """
         if config.tensor_parallel_size != 1:
             raise ConfigError("tensor_parallel_size", config.tensor_parallel_size, "only 1 is supported")
-        self.config = config
         self.device = _choose_device(config.device)
         self.model_path: Path | None = None
         """The model's directory; None for random weights."""
@@ -47,6 +46,9 @@ class ModelRunner:
             self.eos_token_ids = read_eos_token_ids(self.model_path)
             spec = ModelSpec.from_directory(self.model_path)
         self.spec = spec
+        if config.max_model_len == -1:
+            config = config.for_positions(spec.max_position_embeddings, DEFAULT_MODEL_LEN)
+        self.config = config
         self.dtype = _choose_dtype(config.dtype, spec, self.device)
         self._model: Decoder | None = self._load_model()
         self.attention = choose_attention(config, spec, self.device, self.dtype)
@@ -83,6 +85,8 @@ class ModelRunner:
 
     def _compute(self, batch: ScheduledBatch) -> Tensor:
         assert self._steps is not None, "the runner is closed"
+        if self.config.num_threads != -1:
+            torch.set_num_threads(self.config.num_threads)  # here: the setting is the process's, or one thread's
         try:
             return self._steps.compute(batch.sequences)
         except RuntimeError as error:

@@ -114,7 +114,7 @@ class _Checker:
         """A limit that the header tells, None if it tells none."""
         header = self._replay.header
         value = None if header is None else header.config.get(name)
-        return value if isinstance(value, int) else None
+        return value if isinstance(value, int) and value != -1 else None
 
     # ---- before an event -------------------------------------------------------------------------------------
 

@@ -168,9 +168,28 @@ def test_missing_model() -> None:
 
 def test_pool_and_weights_larger_than_the_machine() -> None:
     with pytest.raises(MemoryPoolError, match="lower num_kvcache_blocks"):
-        ModelRunner(replace(CONFIG, num_kvcache_blocks=10**9), spec=SPEC)
+        ModelRunner(replace(CONFIG, num_kvcache_blocks=10**7, kvcache_block_size=1000), spec=SPEC)
     with pytest.raises(MemoryPoolError, match=r"weights need \S+ GiB as float32, \S+ GiB more than there are on cpu"):
         ModelRunner(CONFIG, spec=replace(SPEC, vocab_size=10**13))
+
+
+def test_steps_are_computed_by_the_threads_that_are_chosen() -> None:
+    before = torch.get_num_threads()
+    try:
+        for num_threads in (1, 2):
+            config = replace(CONFIG, num_threads=num_threads)
+            run(config, ModelRunner(config, spec=SPEC), requests(1))
+            assert torch.get_num_threads() == num_threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_without_a_choice_a_model_is_given_a_moderate_length() -> None:
+    assert (
+        ModelRunner(replace(CONFIG, max_model_len=-1), spec=replace(SPEC, max_position_embeddings=9999)).max_model_len
+        == 4096
+    )
+    assert ModelRunner(replace(CONFIG, max_model_len=-1), spec=SPEC).max_model_len == SPEC.max_position_embeddings
 
 
 def test_closing_twice_is_fine_and_using_it_then_is_not() -> None:

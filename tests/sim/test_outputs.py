@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -115,6 +116,15 @@ def test_all_ways_to_end_are_repeated() -> None:
     assert outputs.eos_token_ids == (3, 4)
     repeated = simulate(Config(**{**options(CONFIG), "eos": -1}), workload, outputs=outputs)
     assert decisions(repeated.events) == decisions(recorded)
+
+
+def test_a_recorded_run_brings_its_limit_unless_another_is_chosen() -> None:
+    workload = [WorkloadRequest(id="a", prompt_len=9, max_tokens=5)]
+    outputs = RecordedOutputs(record(workload))
+    for chosen, expected in ((-1, CONFIG.max_model_len), (50, 50)):
+        [started, *_] = simulate(replace(CONFIG, max_model_len=chosen), workload, outputs=outputs).events
+        assert isinstance(started, TraceStarted)
+        assert started.config["max_model_len"] == expected
 
 
 def options(config: Config) -> dict[str, object]:

@@ -199,6 +199,8 @@ def test_no_sequence_is_longer_than_the_model_has_positions() -> None:
         "request 0: prompt (40) + max_tokens (25) = 65 tokens, but max_model_len is 64"
     ]
     assert of_kind(result, TraceStarted)[0].config["max_model_len"] == 64
+    [event] = of_kind(simulate(SMALL, requests((40, 25, 0))), TraceStarted)
+    assert event.config["max_model_len"] == ModelSpec.preset("qwen3-0.6b").max_position_embeddings
     with pytest.raises(ConfigError, match="max_model_len=65 is not allowed: at most 64, the positions of this model"):
         simulate(replace(SMALL, max_model_len=65), [], model=spec)
 
