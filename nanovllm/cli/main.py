@@ -97,5 +97,7 @@ def _describe(error: Exception) -> str:
             return message[:1].lower() + message[1:] + hint
         case OSError(filename=str(name), strerror=str(problem)):
             return f"{name}: {problem[:1].lower()}{problem[1:]}"
+        case OSError(strerror=str(problem)):
+            return problem[:1].lower() + problem[1:]
         case _:
             return str(error)
