@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from sim.workload import WorkloadRequest
 
 WORKLOAD_SUFFIXES = (".jsonl", ".jsonl.gz")
+_UNDECODED = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes that it cannot decode."""
 
 
 def read_prompts(arguments: list[str], file: Path | None, sampling: SamplingParams) -> list[WorkloadRequest]:
@@ -30,6 +34,9 @@ def read_prompts(arguments: list[str], file: Path | None, sampling: SamplingPara
         from sim.workload import read_workload
 
         return read_workload(file, allow_text=True)
+    for number, text in enumerate(arguments, start=1):
+        if _UNDECODED.search(text):
+            raise UserError(f"prompt {number} is not text in UTF-8")
     texts = arguments or _lines(file)
     if not texts:
         raise UserError(f"there is no prompt in {file or 'the standard input'}: one a line is needed")
@@ -40,18 +47,25 @@ def _lines(file: Path | None) -> list[str]:
     if file is None:
         if sys.stdin.isatty():
             raise UserError("there is no prompt: give some as arguments, by --file, or one a line on standard input")
-        return _without_blanks(sys.stdin)
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="surrogateescape")
+        return _without_blanks(sys.stdin, "standard input")
     try:
-        with file.open(encoding="utf-8") as lines:
-            return _without_blanks(lines)
-    except UnicodeDecodeError:
-        raise FileError(file, "is not text in UTF-8") from None
+        with file.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
+            return _without_blanks(lines, file)
     except OSError as error:
         raise FileError(file, f"cannot be read: {error.strerror}") from None
 
 
-def _without_blanks(lines: Iterable[str]) -> list[str]:
-    return [line.rstrip("\r\n") for line in lines if line.strip()]
+def _without_blanks(lines: Iterable[str], source: object) -> list[str]:
+    kept = []
+    for number, line in enumerate(lines, start=1):
+        text = line.removeprefix("\ufeff") if number == 1 else line  # some editors put one
+        if _UNDECODED.search(text):
+            raise FileError(source, "is not text in UTF-8", number)
+        if text.strip():
+            kept.append(text.rstrip("\r\n"))
+    return kept
 
 
 def _requests(texts: Iterable[str], sampling: SamplingParams) -> list[WorkloadRequest]:
@@ -66,14 +80,14 @@ def text_encoder(tokenizer: Tokenizer, *, chat: bool | None, system: str | None)
     ``chat``: as a user's message in the chat template; None: if the model has one. ``system``: a message to stand
     before it. Raises ``ModelError`` for a template that is missing, ``UserError`` for a system message without it.
     """
-    from nanovllm.llm.prompts import read_conversations
+    from nanovllm.llm.prompts import read_conversations, read_prompts as read_plain_prompts
 
     if chat is None:
         chat = bool(tokenizer.chat_template)
     if not chat:
         if system is not None:
             raise UserError("--system needs the chat template: it does not go with --no-chat")
-        return tokenizer.encode
+        return lambda text: list(read_plain_prompts(text, tokenizer)[0].token_ids)
     before = [] if system is None else [{"role": "system", "content": system}]
 
     def encode(text: str) -> list[int]:

@@ -55,14 +55,20 @@ def test_prompts_come_from_arguments_a_file_and_standard_input_alike(
     generate: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "prompts.txt"
-    path.write_text("The quick\n\nbrown fox\r\n")
-    monkeypatch.setattr("sys.stdin", io.StringIO("The quick\n \nbrown fox"))
+    path.write_text("\ufeffThe quick\n\nbrown fox\r\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfThe quick\n \nbrown fox"), "utf-8"))
     texts = [[row["text"] for row in rows(outcome)] for outcome in (
         generate("The quick", "brown fox", "--json"),
         generate("--file", path, "--json"),
         generate("--json"),
     )]  # fmt: skip
     assert texts[0] == texts[1] == texts[2]
+
+
+def test_standard_input_that_is_no_text_is_named(generate: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"fine\ncaf\xe9\n"), "utf-8"))
+    outcome = generate("--json")
+    assert (outcome.code, outcome.err) == (2, "error: standard input:2: is not text in UTF-8\n")
 
 
 def test_a_workload_brings_its_own_ids_sampling_and_arrivals(generate: RunCommand, tmp_path: Path) -> None:
@@ -148,14 +154,16 @@ def test_bad_requests_are_told_and_the_others_run(how: tuple[str, ...], generate
         (("fox", "--no-chat", "--system", "Be brief."), "--system"),
         (("",), "text=''"),
         (("--file", "EMPTY"), "there is no prompt in"),
-        (("--file", "BYTES"), "is not text in UTF-8"),
+        (("--file", "BYTES"), "BYTES:2: is not text in UTF-8"),
+        (("fox", "caf\udce9"), "prompt 2 is not text in UTF-8"),
+        (("fox", "caf\udce9", "--no-chat"), "prompt 2 is not text in UTF-8"),
         (("--file", "ARRIVALS.jsonl", "--stream"), "tells of arrivals"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_one_line(words: tuple[str, ...], part: str, tmp_path: Path, generate: RunCommand) -> None:
     files = {
         "EMPTY": b"\n",
-        "BYTES": b"\xff",
+        "BYTES": b"fine\n\xff",
         "ARRIVALS.jsonl": b'{"id": 1, "text": "a", "max_tokens": 1, "arrival": 1}',
     }
     for name, content in files.items():
