@@ -6,6 +6,7 @@ Three outcomes are kept apart throughout the project: a caller's mistake raises 
 
 from __future__ import annotations
 
+import re
 import reprlib
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,14 @@ def shown(value: object) -> str:
     return short.repr(value)
 
 
-def printable(text: str) -> str:
-    """The text on one line, and with nothing in it that a terminal would obey: control characters as ``\\n``,
-    ``\\x1b`` ... File names, ids and texts come from anywhere."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+# Control characters, line separators, changes of the writing direction, halves of surrogate pairs.
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with nothing in it that a terminal would obey: ``\\n``, ``\\x1b`` ... stand for such characters, but for
+    those to ``keep``. File names, ids and answers come from anywhere."""
+    return _OBEYED.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
 
 
 class NanoVllmError(Exception):

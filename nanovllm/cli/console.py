@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from nanovllm.errors import UserError, printable
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.table import Table
 
 
@@ -22,12 +26,22 @@ EXIT_INTERRUPTED = 130
 
 def print_error(message: str) -> None:
     """One line on standard error, whatever line breaks ``message`` holds."""
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    typer.echo(f"error: {printable(' '.join(message.split()))}", err=True)
 
 
 def print_note(message: str) -> None:
     """Something worth knowing that is no result: one line on standard error."""
-    typer.echo(f"note: {' '.join(message.split())}", err=True)
+    typer.echo(f"note: {printable(' '.join(message.split()))}", err=True)
+
+
+def print_line(line: str) -> None:
+    """One line on standard output, whatever it is made of: ids and file names come from anywhere."""
+    typer.echo(printable(line))
+
+
+def print_text(text: str, *, nl: bool = True, **style: Any) -> None:
+    """Text on standard output, with its line breaks and tabs. ``style``: as for ``typer.secho``."""
+    typer.secho(printable(text, keep="\n\t"), nl=nl, **style)
 
 
 def print_json(value: Any) -> None:
@@ -60,3 +74,11 @@ def show_progress() -> Iterator[None]:
 class _NoteHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         print_note(record.getMessage())
+
+
+def refuse_overwriting(output: Path | None, *inputs: Path | None) -> None:
+    """Raise ``UserError`` if a command would write over a file that it reads."""
+    if output is not None and output.exists():
+        for path in inputs:
+            if path is not None and path.exists() and path.samefile(output):
+                raise UserError(f"{output}: is read by this command: another file is needed to write to")

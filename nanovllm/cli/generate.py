@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanovllm.cli.answers import Answers, StreamedAnswers
-from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_note, show_progress
+from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_note, refuse_overwriting, show_progress
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view
 from nanovllm.cli.options import takes
@@ -62,6 +62,7 @@ def generate(
     A request that can never run gets an error line, the others run; the exit code is 2 then. Ctrl-C ends the run:
     what is finished is printed, the trace is closed.
     """
+    refuse_overwriting(trace, file)
     workload = read_prompts(prompts or [], file, sampling)
     if stream and any(request.arrival or request.arrival_step for request in workload):
         raise UserError(f"--stream wants requests that are all there at the start, but {file} tells of arrivals")

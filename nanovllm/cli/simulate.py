@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error, print_json, print_note, show_progress
+from nanovllm.cli.console import (
+    EXIT_INTERRUPTED,
+    EXIT_USER_ERROR,
+    print_error,
+    print_json,
+    print_note,
+    refuse_overwriting,
+    show_progress,
+)
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view, showing
 from nanovllm.cli.metrics_table import duration, print_metrics
@@ -62,6 +70,7 @@ def simulate(
     from nanovllm.trace.recorder import tee
     from sim import simulate as run_simulation
 
+    refuse_overwriting(trace, workload, outputs)
     encode = None if tokenizer is None else _load_encoder(tokenizer)
     requests = reading.read(workload, allow_text=encode is not None)
     recorded = None if outputs is None else _read_outputs(outputs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanovllm.cli.console import print_json, print_note
+from nanovllm.cli.console import print_json, print_line, print_note, refuse_overwriting
 from nanovllm.cli.help import Command, examples
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def show(
     if request is not None:
         events = of_request(events, request)
     for line in to_text(events):
-        typer.echo(line)
+        print_line(line)
 
 
 @app.command(
@@ -87,11 +87,11 @@ def check(path: TracePath, as_json: AsJson = False) -> int:
         )
     else:
         if trace.problem is not None:
-            typer.echo(trace.problem)
+            print_line(trace.problem)
         for violation in violations:
-            typer.echo(f"{path}:{violation.event + 1}: {violation}")
+            print_line(f"{path}:{violation.event + 1}: {violation}")
         if trace.complete and not violations:
-            typer.echo(f"{path}: {len(trace.events):,} events, complete, every law is kept")
+            print_line(f"{path}: {len(trace.events):,} events, complete, every law is kept")
     return 0 if trace.complete and not violations else EXIT_FOUND
 
 
@@ -111,7 +111,8 @@ def diff(
         found = {} if difference is None else msgspec.to_builtins(difference)
         print_json({"identical": difference is None, **found})
     else:
-        typer.echo("decisions identical" if difference is None else str(difference))
+        for line in ["decisions identical"] if difference is None else difference.lines():
+            print_line(line)
     return 0 if difference is None else EXIT_FOUND
 
 
@@ -166,6 +167,7 @@ def plot(
     chosen = None if steps is None else parse_steps(steps)
     trace = read_trace(path)
     output = output or _beside(path, ".png")
+    refuse_overwriting(output, path)
     figures.plot(trace, kind, output, steps=chosen, by_time=by_time)
     _note_problem(trace)
     typer.echo(output)
@@ -192,6 +194,7 @@ def html(
     trace = read_trace(path)
     other = None if compare is None else read_trace(compare)
     output = output or _beside(path, ".html")
+    refuse_overwriting(output, path, compare)
     write_page(trace, output, other)
     _note_problem(trace)
     if other is not None:
@@ -211,6 +214,7 @@ def perfetto(
     from nanovllm.trace.perfetto import write_chrome_trace
 
     output = output or _beside(path, ".perfetto.json")
+    refuse_overwriting(output, path)
     write_chrome_trace(_read(path).events, output, path)
     typer.echo(output)
 

@@ -40,9 +40,12 @@ class Difference(msgspec.Struct, frozen=True):
     decision: str | None
     """What A did there and what B did, in words."""
 
+    def lines(self) -> list[str]:
+        """The whole message, one fact a line."""
+        return [*self.options, "the decisions are the same" if self.decision is None else self.decision]
+
     def __str__(self) -> str:
-        decision = "the decisions are the same" if self.decision is None else self.decision
-        return "\n".join([*self.options, decision])
+        return "\n".join(self.lines())
 
 
 def diff(a: Sequence[AnyEvent], b: Sequence[AnyEvent]) -> Difference | None:

@@ -53,9 +53,10 @@ class Trace:
 class TraceWriter:
     """Writes a trace to a file: hand ``writer.emit`` to the engine. A context manager.
 
-    The file is opened at once, and emptied by the first event: a run that does not begin leaves an older trace as it
-    was. Events are gathered in a buffer. The end of each step hands it to the operating system, so that a process
-    killed without warning loses at most the step it was in (of a compressed file: the last megabyte).
+    The file is opened at once, and emptied by the first event after the header: a run that fails before it begins
+    leaves an older trace as it was. Events are gathered in a buffer. The end of each step hands it to the operating
+    system, so that a process killed without warning loses at most the step it was in (of a compressed file: the last
+    megabyte).
 
     A disk that is full ends the trace, not the run: what comes afterwards is dropped.
     """
@@ -65,6 +66,7 @@ class TraceWriter:
         self.path = Path(path)
         self._is_new = not self.path.exists()
         self._has_begun = False
+        self._header = b""
         self._error: OSError | None = None
         self._encode = msgspec.json.Encoder().encode
         self._flush_bytes = _COMPRESSED_FLUSH_BYTES if is_packed(self.path) else 0
@@ -82,8 +84,10 @@ class TraceWriter:
         self._num_unflushed_bytes += len(line)
         try:
             if not self._has_begun:
-                self._file = start_writing(self._file, self.path)
-                self._has_begun = True
+                if type(event) is TraceStarted and not self._header:
+                    self._header = line
+                    return
+                self._begin()
             self._file.write(line)
             if type(event) is StepFinished and self._num_unflushed_bytes >= self._flush_bytes:
                 self._file.flush()
@@ -99,6 +103,8 @@ class TraceWriter:
         """
         error, self._error = self._error, None
         try:
+            if self._header and not self._has_begun:
+                self._begin()
             self._file.close()
         except OSError as closing_error:
             error = error or closing_error
@@ -106,6 +112,11 @@ class TraceWriter:
             self.path.unlink(missing_ok=True)
         if error is not None:
             raise TraceError.unwritable(self.path, error) from error
+
+    def _begin(self) -> None:
+        self._has_begun = True
+        self._file = start_writing(self._file, self.path)
+        self._file.write(self._header)
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -116,6 +127,8 @@ class TraceWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self._header = b""  # nothing was begun
         try:
             self.close()
         except TraceError:

@@ -215,8 +215,63 @@ def test_simulated_requests_that_can_never_run(workload: Path, run: RunCommand) 
 
 def test_many_refusals_are_summed_up(tmp_path: Path, run: RunCommand) -> None:
     path = tmp_path / "load.jsonl"
-    assert run("workload", "make", path, "--num-requests", 9, "--prompt-len", 5000).code == 0
+    assert run("workload", "make", path, "--num-requests", 9, "--prompt-len", 50000).code == 0
     outcome = run("simulate", path, "--json")
     assert outcome.code == 2
     assert len(outcome.err.splitlines()) == 6
     assert outcome.err.endswith("error: 4 more requests can never run\n")
+
+
+# ---- files that a command reads ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("simulate", "LOAD", "--trace", "LOAD"),
+        ("simulate", "LOAD", "--outputs", "TRACE", "--trace", "TRACE"),
+        ("generate", "--file", "LOAD", "--trace", "LOAD"),
+        ("trace", "perfetto", "TRACE", "-o", "TRACE"),
+        ("trace", "plot", "TRACE", "-o", "TRACE"),
+        ("trace", "html", "TRACE", "-o", "TRACE"),
+    ],
+    ids=" ".join,
+)
+def test_no_command_writes_over_what_it_reads(
+    words: tuple[str, ...], workload: Path, trace: Path, tmp_path: Path, run: RunCommand
+) -> None:
+    files = {}
+    for name, path in (("LOAD", workload), ("TRACE", trace)):
+        files[name] = tmp_path / path.name
+        files[name].write_bytes(path.read_bytes())
+    outcome = run(*(files.get(word, word) for word in words))
+    assert_refused(outcome, "is read by this command: another file is needed to write to")
+    assert files["LOAD"].read_bytes() == workload.read_bytes()
+    assert files["TRACE"].read_bytes() == trace.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("simulate", "LOAD", "--gpu", "abacus"),
+        ("simulate", "LOAD", "--model", "gpt-5"),
+        ("simulate", "LOAD", "--format", "azure"),
+        ("simulate", "LOAD", "--max-num-seqs", "0"),
+        ("simulate", "MISSING"),
+        ("simulate", "LOAD", "--outputs", "MISSING"),
+        ("generate", "Hi", "--model", "nowhere"),
+        ("generate", "Hi", "--model", "MODEL", "--no-chat", "--system", "x"),
+        ("generate", "Hi", "--model", "MODEL", "--eos", "-5"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_leaves_an_older_trace_as_it_was(
+    words: tuple[str, ...], workload: Path, trace: Path, model_path: Path, tmp_path: Path, run: RunCommand
+) -> None:
+    older = tmp_path / "older.jsonl"
+    older.write_bytes(trace.read_bytes())
+    given = {"LOAD": workload, "MODEL": model_path, "MISSING": tmp_path / "missing"}
+    for place in (older, tmp_path / "new.jsonl"):
+        assert_refused(run(*(given.get(word, word) for word in words), "--trace", place))
+    assert older.read_bytes() == trace.read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["older.jsonl"]

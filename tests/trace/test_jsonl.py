@@ -163,15 +163,15 @@ def test_a_killed_process_leaves_all_finished_steps(path: Path) -> None:
     assert not trace.complete
 
 
+def interrupted(events: list[AnyEvent]) -> Iterator[AnyEvent]:
+    yield from events
+    raise KeyboardInterrupt
+
+
 def test_an_exception_leaves_every_event(path: Path) -> None:
     events = preempting_run()[:20]
-
-    def interrupted() -> Iterator[AnyEvent]:
-        yield from events
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        write_trace(interrupted(), path)
+        write_trace(interrupted(events), path)
     assert read_trace(path).events == events
 
 
@@ -273,9 +273,10 @@ class FullFile:
 def test_what_the_disk_took_is_readable(num_bytes: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     path, events = tmp_path_factory.getbasetemp() / "full.jsonl", preempting_run()
     writer = TraceWriter(path)
-    writer.emit(events[0])
+    for event in events[:2]:
+        writer.emit(event)
     writer._file = cast(BinaryIO, FullFile(writer._file, num_bytes))
-    for event in events[1:]:
+    for event in events[2:]:
         writer.emit(event)
     with pytest.raises(TraceError, match="No space left"):
         writer.close()
@@ -294,6 +295,9 @@ def test_a_run_that_does_not_begin_leaves_an_older_trace_as_it_was(tmp_path: Pat
     assert path.read_bytes() == content
     writer.close()
     assert path.read_bytes() == content
+    with pytest.raises(KeyboardInterrupt):
+        write_trace(interrupted([HEADER]), path)
+    assert path.read_bytes() == content
     write_trace([HEADER], path)
     assert read_trace(path).events == [HEADER]
 
@@ -301,8 +305,9 @@ def test_a_run_that_does_not_begin_leaves_an_older_trace_as_it_was(tmp_path: Pat
 def fill_the_disk_and_interrupt(path: Path) -> None:
     with TraceWriter(path) as writer:
         writer.emit(HEADER)
+        writer.emit(StepStarted(0, 0.0, 0, 0, 8))
         writer._file = cast(BinaryIO, FullFile(writer._file, 0))
-        writer.emit(HEADER)
+        writer.emit(StepStarted(1, 0.0, 0, 0, 8))
         raise KeyboardInterrupt
 
 
