@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 300_000
 """So many events of a run one can go back; all of a trace."""
-MAX_PENDING_EVENTS = 500_000
-"""So far a run may be ahead of the screen: a simulation of some seconds."""
-_DRAIN_INTERVAL_S = 0.5
+MAX_PENDING_EVENTS = 100_000
+"""So far a run may be ahead of the screen. A real one never is; a simulation is after some ten thousand steps."""
 
 
 class LiveView:
@@ -46,7 +45,6 @@ class LiveView:
         self.emit: Emit = self._source.emit
         self._keyboard = keyboard
         self._session: Session | None = None
-        self._is_over = threading.Event()
         self._is_unwanted = threading.Event()
         self._thread = threading.Thread(target=self._show, name="live-view", daemon=True)
         self._resources = ExitStack()
@@ -67,7 +65,6 @@ class LiveView:
             if error is not None:
                 self.leave_screen()
             self._source.finish()
-            self._is_over.set()
             try:
                 self._thread.join()
             except KeyboardInterrupt:  # the run is over: this means the view
@@ -91,8 +88,7 @@ class LiveView:
                     self._stream.flush()
         except Exception as error:
             self.problem = f"the live view has failed, the run went on without it: {_describe(error)}"
-        while not self._is_over.wait(_DRAIN_INTERVAL_S):
-            self._source.discard()
+        self._source.discard()
 
 
 def _describe(error: Exception) -> str:

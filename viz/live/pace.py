@@ -7,14 +7,18 @@ import time
 from viz.live.source import Source
 
 SHARE = 0.02
-"""Of one processor, while a run goes on: in CPython the run waits while the view works, on any number of processors."""
+"""Of the time while a run goes on: in CPython the run waits while the view works, on any number of processors."""
 REFRESH_INTERVAL_S = 0.1
+_LONGEST_REST_S = 0.5
 _WORK_S, _WORK_ALONE_S = 0.0015, 0.04
 """Longest stretch of taking in events before keys are looked at and the screen is drawn, beside a run and without."""
 
 
 class Pace:
-    """Measures the work of the calling thread, and says how long it has to rest afterwards.
+    """Measures the view's work, and says how long it has to rest afterwards.
+
+    By the clock, not by the processor's time: a view that is kept waiting in the middle of its work, because the
+    machine is busy, keeps the run waiting too.
 
     Beyond ``most_pending`` events that wait, it needs no rest: so they become no more, and the run is slowed.
     """
@@ -22,7 +26,7 @@ class Pace:
     def __init__(self, source: Source, most_pending: int | None = None) -> None:
         self._source = source
         self._most_pending = most_pending
-        self._start_s = time.thread_time()
+        self._start_s = time.perf_counter()
 
     @property
     def _is_limited(self) -> bool:
@@ -31,16 +35,16 @@ class Pace:
 
     def begin(self) -> None:
         """Work begins."""
-        self._start_s = time.thread_time()
+        self._start_s = time.perf_counter()
 
     @property
     def has_time(self) -> bool:
         """Whether work may go on."""
         limit_s = _WORK_S if self._is_limited else _WORK_ALONE_S
-        return time.thread_time() - self._start_s < limit_s
+        return time.perf_counter() - self._start_s < limit_s
 
     def rest_s(self) -> float:
         """So long no more work should be done, keys excepted."""
         if not self._is_limited:
             return 0.0
-        return (time.thread_time() - self._start_s) * (1 / SHARE - 1)
+        return min(_LONGEST_REST_S, (time.perf_counter() - self._start_s) * (1 / SHARE - 1))

@@ -42,6 +42,8 @@ class Scene:
     is_growing: bool
     num_pending: int = 0
     """Events that are there but not shown yet, because the run goes on faster."""
+    newest_step: int | None = None
+    """How far the run has come, if that is more than the history tells."""
     problem: str | None = None
     """Why the events end before the run did."""
 
@@ -92,7 +94,8 @@ def _title(scene: Scene, follower: Follower, width: int, theme: Theme) -> Cells:
     header = follower.replay.header
     assert header is not None, "a frame begins after the header"
     replay = follower.replay
-    where = f"step {max(0, replay.step):,} of {max(0, scene.history.newest.replay.step):,}"
+    newest_step = max(0, scene.history.newest.replay.step, scene.newest_step or 0)
+    where = f"step {max(0, replay.step):,} of {newest_step:,}"
     right = Row(theme).add(f"{where}   {replay.time:,.3f} s   ").add(_pace(scene), bold=True).add(" ")
     model = header.model.rstrip("/").rpartition("/")[2]
     left = Row(theme).add(" ")
@@ -112,6 +115,8 @@ def _pace(scene: Scene) -> str:
         return f"paused, {behind:,} behind" if behind and scene.is_growing else "paused"
     if player.speed is not None:
         return f"{player.speed:,} steps/s"
+    if scene.newest_step is not None:
+        return "too fast to follow"
     return "live" if scene.num_pending < _MANY_PENDING else f"live, {scene.num_pending:,} events behind"
 
 

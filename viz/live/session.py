@@ -81,13 +81,16 @@ class Session:
 
     def _scene(self) -> Scene:
         problem = self.history.problem or self._source.problem
-        return Scene(self.history, self.player, self._source.is_growing, self._source.num_pending, problem)
+        source = self._source
+        return Scene(self.history, self.player, source.is_growing, source.num_pending, source.newest_step, problem)
 
     def _view(self) -> object:
         """What the screen depends on: while it stays equal, there is nothing to draw."""
         player, linger_s = self.player, self.player.linger_s
         place = player.frame, player.speed, player.is_paused, player.notice, linger_s and round(linger_s)
-        return place, self.history.num_events, self._source.is_growing, self._source.problem, self._console.size
+        source = self._source
+        run = self.history.num_events, source.newest_step, source.is_growing, source.problem
+        return place, run, self._console.size
 
     def _wait_s(self, is_to_be_drawn: bool, since_drawn_s: float) -> float:
         until_due_s = max(0.0, REFRESH_INTERVAL_S - since_drawn_s)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.events import AnyEvent, Emit
+from nanovllm.trace.events import AnyEvent, StepFinished
 from nanovllm.trace.jsonl import Trace, iter_events
 
 
@@ -21,6 +21,9 @@ class Source(Protocol):
     """What errors call it."""
     problem: str | None
     """Why the events end before the run did, if they do."""
+
+    newest_step: int | None
+    """How far the run has come, if that is more than its events tell."""
 
     @property
     def is_growing(self) -> bool:
@@ -41,8 +44,8 @@ class Source(Protocol):
 class RunSource:
     """A run in another thread: hand ``emit`` to the engine. All it does is to append to a queue.
 
-    Of a run that decides faster than its view follows, ``most_pending`` events wait; what comes then is dropped, and
-    ``problem`` says so. None: there is no limit.
+    Of a run that decides faster than its view follows, ``most_pending`` events wait, or a few more; what comes then is
+    not kept, and ``problem`` says so: keeping an event costs a fast simulator more than making it. None: no limit.
     """
 
     name: object = "run"
@@ -50,42 +53,40 @@ class RunSource:
     def __init__(self, most_pending: int | None = None) -> None:
         self.problem: str | None = None
         self.is_running = True
-        self._queue: deque[AnyEvent] = deque()
-        self.emit: Emit = self._queue.append
+        self.newest_step: int | None = None
+        """How far the run has come, once its events are no longer kept."""
         self._most_pending = most_pending
-        self._num_left: int | None = None
-        """Once events were dropped: how many of those before them have not been taken yet."""
+        self._queue: deque[AnyEvent] = deque()
+        self._is_open = True
+
+    def emit(self, event: AnyEvent) -> None:
+        """Take in an event of the run."""
+        if self._is_open:
+            self._queue.append(event)
+        elif type(event) is StepFinished:
+            self.newest_step = event.step
 
     @property
     def is_growing(self) -> bool:
         """See ``Source``."""
-        return self.num_pending > 0 or (self.is_running and self._num_left is None)
+        return self.is_running or bool(self._queue)
 
     @property
     def num_pending(self) -> int:
         """See ``Source``."""
-        return len(self._queue) if self._num_left is None else self._num_left
+        return len(self._queue)
 
     def take(self, most: int) -> list[AnyEvent]:
         """See ``Source``."""
-        self._drop()
-        num_taken = min(most, self.num_pending)
-        if self._num_left is not None:
-            self._num_left -= num_taken
-        return [self._queue.popleft() for _ in range(num_taken)]
-
-    def _drop(self) -> None:
-        if self._num_left is None and self._most_pending is not None and len(self._queue) > self._most_pending:
-            self._num_left = len(self._queue)
+        if self._is_open and self._most_pending is not None and len(self._queue) > self._most_pending:
+            self._is_open = False
             self.problem = "the run was too fast to be followed from here on"
-        if self._num_left is not None:
-            for _ in range(len(self._queue) - self._num_left):
-                self._queue.pop()
+        return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
     def discard(self) -> None:
-        """Forget what is waiting: nobody will take it."""
-        self._num_left = 0
-        self._drop()
+        """Keep nothing any more: nobody will take it."""
+        self._is_open = False
+        self._queue.clear()
 
     def finish(self) -> None:
         """The run is over: nothing will be emitted any more."""
@@ -96,6 +97,7 @@ class TraceSource:
     """A trace that was read."""
 
     is_running = False
+    newest_step: int | None = None
 
     def __init__(self, trace: Trace) -> None:
         self.name: object = trace.path
@@ -127,6 +129,7 @@ class GrowingTraceSource:
     """
 
     is_running = False
+    newest_step: int | None = None
     problem: str | None = None
     _LEAST_PAUSE_S = 0.2
     _PAUSE_PER_READING = 10

@@ -107,6 +107,9 @@ def test_the_pace_is_told() -> None:
     last = history.last
     assert pace(Player(frame=last)) == "live"
     assert pace(Player(frame=last), num_pending=5000) == "live, 5,000 events behind"
+    fast = screen_text(Scene(history, Player(frame=last), is_growing=True, newest_step=98_765))[0]
+    assert "step 14 of 98,765" in fast
+    assert fast.endswith("   too fast to follow ")
     assert pace(Player(frame=3, is_paused=True)) == f"paused, {last - 3} behind"
     assert pace(Player(frame=3, is_paused=True), is_growing=False) == "paused"
     assert pace(Player(frame=3, speed=20)) == "20 steps/s"
