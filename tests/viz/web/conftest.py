@@ -28,7 +28,11 @@ def browser() -> Iterator[Browser]:
     if executable is None:
         pytest.skip("needs Chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        browser = driver.chromium.launch(
+            executable_path=executable,
+            args=["--no-sandbox"],
+            timeout=180_000,  # a busy machine starts it slowly
+        )
         yield browser
         browser.close()
 
@@ -46,7 +50,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
         contexts.append(context)
         context.set_offline(True)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("request", lambda request: request.url.startswith("file:") or complaints.append(request.url))
         page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
