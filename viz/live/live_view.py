@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 300_000
 """So many events of a run one can go back; all of a trace."""
-MAX_PENDING_EVENTS = 100_000
-"""So far a run may be ahead of the screen. A real one never is; a simulation is after some ten thousand steps."""
+MAX_PENDING_EVENTS = 50_000
+"""So far a run may be ahead of the screen. A real one never is; a simulation is after some thousand steps."""
 
 
 class LiveView:
@@ -83,6 +83,7 @@ class LiveView:
                 print_lines(self._source, self._stream, self._is_unwanted.wait)
             else:
                 self._session.run()
+                self.problem = self._session.problem
                 if self._session.player.is_closed and self._source.is_running:
                     self._stream.write("The view is closed, the run goes on; Ctrl-C ends it.\n")
                     self._stream.flush()

@@ -6,8 +6,11 @@ import time
 
 from viz.live.source import Source
 
-SHARE = 0.02
-"""Of the time while a run goes on: in CPython the run waits while the view works, on any number of processors."""
+SHARE, SHARE_OF_A_FAST_RUN = 0.03, 0.01
+"""Of the time while a run goes on: in CPython the run waits while the view works, on any number of processors. A run
+that the view can't follow anyway computes nothing but decisions, and pays for all of it."""
+MANY_PENDING_EVENTS = 1000
+"""With more that wait, a run is too fast to be followed."""
 REFRESH_INTERVAL_S = 0.1
 _LONGEST_REST_S = 0.5
 _WORK_S, _WORK_ALONE_S = 0.0015, 0.04
@@ -47,4 +50,5 @@ class Pace:
         """So long no more work should be done, keys excepted."""
         if not self._is_limited:
             return 0.0
-        return min(_LONGEST_REST_S, (time.perf_counter() - self._start_s) * (1 / SHARE - 1))
+        share = SHARE if self._source.num_pending < MANY_PENDING_EVENTS else SHARE_OF_A_FAST_RUN
+        return min(_LONGEST_REST_S, (time.perf_counter() - self._start_s) * (1 / share - 1))

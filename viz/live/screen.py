@@ -11,6 +11,7 @@ from viz import palette
 from viz.live import figures_panel, pool_panel, request_panel, step_panel
 from viz.live.follower import Follower
 from viz.live.history import CONTEXT_FRAMES, History
+from viz.live.pace import MANY_PENDING_EVENTS
 from viz.live.player import Player
 from viz.live.row import Cells, Row, shorten
 from viz.live.story_panel import story_panel
@@ -18,7 +19,6 @@ from viz.live.theme import Theme
 
 LEAST_WIDTH, LEAST_HEIGHT = 80, 24
 _LEAST_TOP, _LEAST_STORY = 10, 6
-_MANY_PENDING = 1000
 _KEYS = (
     ("space", "pause"),
     ("← →", "step"),
@@ -64,8 +64,8 @@ class Screen:
 
 def screen_rows(scene: Scene, width: int, height: int, theme: Theme) -> list[Cells]:
     """The rows of the screen: ``height`` of them, each ``width`` cells wide."""
-    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-        return _too_small(width, height, theme)
+    if (problem := why_too_small(width, height)) is not None:
+        return _message(problem, width, height, theme)
     history = scene.history
     if history.last < 0:
         return _message("waiting for the run to begin", width, height, theme)
@@ -88,6 +88,13 @@ def screen_rows(scene: Scene, width: int, height: int, theme: Theme) -> list[Cel
         *figures_panel.figures_panel(history, follower, width, theme),
         _footer(scene, width, theme),
     ]
+
+
+def why_too_small(width: int, height: int) -> str | None:
+    """What to say of a terminal that has no room for the panels; None if it has."""
+    if width >= LEAST_WIDTH and height >= LEAST_HEIGHT:
+        return None
+    return f"the view needs {LEAST_WIDTH}×{LEAST_HEIGHT}, the terminal has {width}×{height}"
 
 
 def _title(scene: Scene, follower: Follower, width: int, theme: Theme) -> Cells:
@@ -117,7 +124,7 @@ def _pace(scene: Scene) -> str:
         return f"{player.speed:,} steps/s"
     if scene.newest_step is not None:
         return "too fast to follow"
-    return "live" if scene.num_pending < _MANY_PENDING else f"live, {scene.num_pending:,} events behind"
+    return "live" if scene.num_pending < MANY_PENDING_EVENTS else f"live, {scene.num_pending:,} events behind"
 
 
 def _footer(scene: Scene, width: int, theme: Theme) -> Cells:
@@ -134,11 +141,6 @@ def _footer(scene: Scene, width: int, theme: Theme) -> Cells:
             break
         row.add(key, bold=True).add(f" {meaning}  ", palette.MUTED)
     return row.cells(width)
-
-
-def _too_small(width: int, height: int, theme: Theme) -> list[Cells]:
-    text = f"{LEAST_WIDTH}×{LEAST_HEIGHT} needed, this is {width}×{height}"
-    return _message(text, width, height, theme)
 
 
 def _message(text: str, width: int, height: int, theme: Theme) -> list[Cells]:

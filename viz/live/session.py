@@ -10,9 +10,9 @@ from viz.live.history import History
 from viz.live.keys import Keyboard
 from viz.live.pace import REFRESH_INTERVAL_S, Pace
 from viz.live.player import Key, Player
-from viz.live.screen import Scene, Screen
+from viz.live.screen import Scene, Screen, why_too_small
 from viz.live.source import Source
-from viz.live.terminal import alternate_screen
+from viz.live.terminal import alternate_screen, fit
 from viz.live.theme import Theme
 
 _BATCH_EVENTS = 64
@@ -38,6 +38,11 @@ class Session:
         self._pace = Pace(source)
         self._is_closed = False
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is to be seen, if that is so."""
+        return why_too_small(*self._console.size)
+
     def close(self) -> None:
         """End ``run``, from another thread."""
         self._is_closed = True
@@ -52,6 +57,7 @@ class Session:
             while not (self._is_closed or self.player.is_closed):
                 keys = self._keyboard.read(wait_s)
                 self._pace.begin()
+                fit(self._console)
                 self._take_in()
                 last_s, now_s = now_s, time.monotonic()
                 self._move(keys, now_s - last_s)

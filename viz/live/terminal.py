@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 
 
@@ -24,6 +24,12 @@ def is_screen(stream: TextIO) -> bool:
     with suppress(OSError, AttributeError):  # no controlling terminal; Windows
         return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
     return True
+
+
+def fit(console: Console) -> None:
+    """Make a console as large as its terminal is now: by itself, it looks at the process's own streams only."""
+    with suppress(OSError):
+        console.size = ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
 
 
 @contextmanager

@@ -47,11 +47,11 @@ class ScriptedKeyboard(NoKeyboard):
 
 
 class Terminal:
-    """A pseudo-terminal of 80×24, and all that was written to it."""
+    """A pseudo-terminal, and all that was written to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, height: int) -> None:
         self._master, slave = pty.openpty()
-        ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
         self.stream: TextIO = os.fdopen(slave, "w", encoding="utf-8")
         self._output = bytearray()
         self._has_grown = threading.Condition()
@@ -89,8 +89,8 @@ def known_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def terminal() -> Iterator[Terminal]:
-    opened = Terminal()
+def terminal(width: int = 80, height: int = 24) -> Iterator[Terminal]:
+    opened = Terminal(width, height)
     try:
         yield opened
     finally:
@@ -193,6 +193,14 @@ def test_a_view_that_fails_leaves_the_run_alone(monkeypatch: pytest.MonkeyPatch)
     assert view.problem == "the live view has failed, the run went on without it: RuntimeError: no ink"
     assert LEAVE in screen.written
     assert SHOW_CURSOR in screen.written
+
+
+def test_a_terminal_that_is_too_small_leaves_the_run_alone() -> None:
+    with terminal(60, 20) as screen:
+        view = LiveView(screen.stream)
+        show(preempting_run(), view)
+    assert view.problem == "the view needs 80×24, the terminal has 60×20"
+    assert view.problem in screen.written
 
 
 def test_what_goes_to_standard_error_meanwhile_comes_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
