@@ -16,6 +16,10 @@ _LIGHT_GROUNDS = ("7", "15")
 _PLAIN = str.maketrans({"–": "-", "…": "~", "─": "-", "│": "|", "·": "-", "×": "x", "←": "<-", "→": "->"})
 
 
+_FAINT = (palette.FREE, palette.CACHED, palette.REMAINING)
+"""Colours made to fill areas: a glyph drawn in them would hardly be seen, so they go under it."""
+
+
 @dataclass(frozen=True)
 class Theme:
     """``is_ascii``: the terminal shows nothing else. Colours are left out by the console, if it has none."""
@@ -34,7 +38,7 @@ class Theme:
         return look.letter if self.is_ascii else look.glyph
 
     def style(self, look: Look, *, bold: bool = False) -> Style:
-        """A meaning's colour on the ground that is painted under everything."""
+        """A meaning's colour on the ground, which is painted under everything."""
         return _style(look, self.is_light, bold)
 
     def text(self, text: str) -> str:
@@ -46,6 +50,6 @@ class Theme:
 
 @lru_cache(maxsize=256)
 def _style(look: Look, is_light: bool, bold: bool) -> Style:
-    ground = palette.GROUND
-    colour, under = (look.light, ground.light) if is_light else (look.dark, ground.dark)
-    return Style(color=colour, bgcolor=under, bold=bold or None)
+    over, under = (palette.MUTED, look) if look in _FAINT else (look, palette.GROUND)
+    colours = (over.light, under.light) if is_light else (over.dark, under.dark)
+    return Style(color=colours[0], bgcolor=colours[1], bold=bold or None)
