@@ -33,7 +33,11 @@ class Tmux:
             self._environment.pop(name, None)
         script = f"trap : INT; {shlex.join(command)}; echo code $?; stty -a; cat"
         width, height = map(str, size)
-        self._run("-f", os.devnull, "new-session", "-d", "-x", width, "-y", height, "sh", "-c", script)
+        start = "-f", os.devnull, "new-session", "-d", "-x", width, "-y", height, "sh", "-c", script
+        try:
+            self._run(*start)
+        except subprocess.CalledProcessError:  # on a busy machine its server may give up before its client is there
+            self._run(*start)
 
     def _run(self, *arguments: str) -> str:
         command = ["tmux", "-u", "-L", self._socket, *arguments]
