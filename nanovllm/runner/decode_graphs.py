@@ -35,10 +35,12 @@ def graph_sizes(max_rows: int) -> list[int]:
 
 
 class DecodeGraphs:
-    """Runs ``body`` by graphs, recorded by ``record`` while all rows are empty: recording computes the step, too."""
+    """Runs ``body`` by graphs, recorded by ``record`` while all rows are empty: recording computes the step, too.
+    ``with_prefixes``: the body can also be asked for a step with shared prefixes."""
 
-    def __init__(self, body: DecodeBody, max_rows: int) -> None:
+    def __init__(self, body: DecodeBody, max_rows: int, *, with_prefixes: bool) -> None:
         self._body = body
+        self._with_prefixes = with_prefixes
         self._sizes = graph_sizes(max_rows)
         self._graphs: dict[tuple[int, bool], _Graph] = {}
 
@@ -46,7 +48,7 @@ class DecodeGraphs:
         """Record all graphs, the largest first: the others then find memory for reuse."""
         memory = None
         for size in reversed(self._sizes):
-            for shares_prefixes in (True, False) if size > 1 else (False,):
+            for shares_prefixes in (True, False) if self._with_prefixes and size > 1 else (False,):
                 self._graphs[size, shares_prefixes] = recorded = self._record(size, shares_prefixes, memory)
                 memory = recorded.graph.pool()
 

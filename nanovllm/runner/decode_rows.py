@@ -111,6 +111,10 @@ class DecodeRows:
             self._send(_NUM_FIELDS, num_rows)
         return changed
 
+    def forget(self) -> None:
+        """Send all anew with the next batch, whatever it is."""
+        self._lives, self._rows = [], {}
+
     def _replace(self, lives: list[_Life]) -> None:
         """Move what is known of sequences that stay to their new rows, and write the rows of new ones."""
         num_rows = len(lives)

@@ -17,6 +17,8 @@ from nanovllm.runner.sampler import build_sampling_inputs, sample
 class EagerSteps:
     """Computes steps over ``model`` and the KV ``pool``; one object for each pool."""
 
+    takes_unknown_tokens = False
+
     def __init__(self, config: Config, spec: ModelSpec, model: Decoder, pool: Tensor) -> None:
         self._config = config
         self._vocab_size = spec.vocab_size

@@ -55,7 +55,7 @@ class ModelRunner:
         """Which implementation attends: ``torch`` or ``triton``."""
         self.num_kv_blocks = self._count_kv_blocks()
         self._steps: Steps | None = self._new_steps(self.num_kv_blocks, config)
-        if self.attention == "triton":  # what it samples stays on the card: the next step need not wait for the host
+        if self._steps.takes_unknown_tokens:  # what they sample stays on the card: the next need not wait for the host
             self.submit = self._submit
 
     @property

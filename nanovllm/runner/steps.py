@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 class Steps(Protocol):
     """Computes steps over one KV pool."""
 
+    takes_unknown_tokens: bool
+    """Whether the newest token of a sequence may be ``UNKNOWN_TOKEN`` if the step before sampled it."""
+
     def compute(self, sequences: list[Sequence]) -> Tensor:
         """The scheduled tokens of each sequence; returns one sampled token for each, ``[num_seqs]``. On a card the
         result is valid until the next step is computed."""

@@ -1,0 +1,108 @@
+"""Steps on a card on which the sequences that decode are rows that stay there.
+
+A decode step is a CUDA graph over these rows, its draws included, and takes from the card what the step before sampled.
+All other steps are computed launch by launch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from nanovllm.config import Config
+from nanovllm.engine.sequence import Sequence
+from nanovllm.layers.triton.sampling import draw
+from nanovllm.model_spec import ModelSpec
+from nanovllm.runner.decode_graphs import DecodeBody, DecodeGraphs
+from nanovllm.runner.decode_rows import DecodeRows, SampledTokens
+from nanovllm.runner.inputs import StepInputs, build_step_inputs
+from nanovllm.runner.sampler import SamplingInputs, build_sampling_inputs, sample
+
+
+class RowSteps(ABC):
+    """``Steps`` over one KV ``pool``; a subclass says how logits are computed."""
+
+    takes_unknown_tokens = True
+
+    def __init__(self, config: Config, spec: ModelSpec, pool: Tensor) -> None:
+        self._config = config
+        self._vocab_size = spec.vocab_size
+        self._device = pool.device
+        max_blocks = -(-config.max_model_len // config.kvcache_block_size)
+        self._rows = DecodeRows(config.max_num_seqs, max_blocks, config.seed, pool.device)
+        self._shares_prefixes = False
+        self._last: SampledTokens | None = None
+        self._decode: DecodeBody = self._decode_rows
+
+    def _record_graphs(self, *, with_prefixes: bool) -> None:
+        """From now on decode steps are replayed, unless the config says otherwise. ``with_prefixes``: there are other
+        kernels for batches that share prefixes."""
+        if not self._config.enforce_eager:
+            graphs = DecodeGraphs(self._decode_rows, self._rows.max_rows, with_prefixes=with_prefixes)
+            graphs.record()
+            self._decode = graphs
+
+    # ---- how logits are computed -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _compute_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
+        """The logits ``[num_rows, vocab_size]`` of the first rows, of which some may be empty; nothing but kernel
+        launches, for a graph must be able to record it."""
+
+    @abstractmethod
+    def _compute_prompts(self, inputs: StepInputs) -> Tensor:
+        """The logits ``[num_seqs, vocab_size]`` of each sequence's last token."""
+
+    def _find_prefixes(self, num_rows: int) -> bool:
+        """The batch in the first rows is new: whether it pays to compute it by the kernels for shared prefixes."""
+        return False
+
+    # ---- the step --------------------------------------------------------------------------------------------
+
+    def compute(self, sequences: list[Sequence]) -> Tensor:
+        """See ``Steps``."""
+        try:
+            with torch.inference_mode():
+                if all(seq.num_cached_tokens == seq.num_tokens - 1 for seq in sequences):
+                    tokens = self._compute_decodes(sequences)
+                else:
+                    tokens = self._compute_chunks(sequences)
+        except BaseException:
+            self._rows.forget()  # they may have been sent in part, or moved on without the host's knowledge
+            self._last = None
+            raise
+        self._last = SampledTokens(tokens, sequences)
+        return tokens
+
+    def _compute_decodes(self, sequences: list[Sequence]) -> Tensor:
+        num_rows = len(sequences)
+        if self._rows.update(sequences, self._last):
+            self._shares_prefixes = self._find_prefixes(num_rows)
+        logits = self._decode(num_rows, self._shares_prefixes)
+        if any(_is_filtered(seq) for seq in sequences):
+            self._rows.token_ids[:num_rows] = sample(logits, self._sampling_inputs(sequences)).int()
+        return self._rows.token_ids[:num_rows]
+
+    def _decode_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
+        """A decode step of the first rows: draws their next tokens, moves them on, returns the logits."""
+        rows = self._rows
+        context_lens, token_ids = rows.context_lens[:num_rows], rows.token_ids[:num_rows]
+        logits = self._compute_rows(num_rows, shares_prefixes)
+        draw(logits, rows.temperatures[:num_rows], rows.seed_keys[:, :num_rows], context_lens, token_ids)
+        context_lens += context_lens > 0
+        return logits
+
+    def _compute_chunks(self, sequences: list[Sequence]) -> Tensor:
+        inputs = build_step_inputs(sequences, self._config.kvcache_block_size, self._device)
+        sampling_inputs = self._sampling_inputs(sequences)  # before the launches: sending them waits for what is queued
+        return sample(self._compute_prompts(inputs), sampling_inputs).int()
+
+    def _sampling_inputs(self, sequences: list[Sequence]) -> SamplingInputs:
+        return build_sampling_inputs(sequences, self._config.seed, self._vocab_size, self._device)
+
+
+def _is_filtered(seq: Sequence) -> bool:
+    params = seq.sampling_params
+    return params.temperature > 0 and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0)
