@@ -21,7 +21,7 @@ from nanovllm.trace.pool import MAX_NUM_BLOCKS
 POLICIES = ("prefill_first",)
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-ATTENTIONS = ("auto", "torch", "triton")
+ATTENTIONS = ("auto", "torch", "triton", "flash")
 
 DEFAULT_MODEL_LEN = 4096
 """``max_model_len`` of a real model unless it is chosen: the KV pool must hold one such sequence."""
@@ -76,7 +76,8 @@ class Config:
     dtype: str = "auto"
     """One of ``DTYPES``. ``auto``: the type the weights are stored in on CUDA, float32 on a CPU."""
     attention: str = "auto"
-    """One of ``ATTENTIONS``. ``auto``: ``triton``, kernels for NVIDIA cards, where they run, else ``torch``."""
+    """One of ``ATTENTIONS``. ``auto``: ``triton``, our kernels for NVIDIA cards, where they run; else ``flash``, the
+    package flash-attn, where that runs; else ``torch``."""
     gpu_memory_utilization: float = 0.9
     """Share of the card's memory that weights, activations and KV pool may take. On a CPU the pool has a fixed size."""
     tensor_parallel_size: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nanovllm.attention.torch_attention import TorchAttention
+from nanovllm.attention.interface import Attention
 from nanovllm.config import Config
 from nanovllm.engine.sequence import Sequence
 from nanovllm.model_spec import ModelSpec
@@ -15,16 +15,18 @@ from nanovllm.runner.sampler import build_sampling_inputs, sample
 
 
 class EagerSteps:
-    """Computes steps over ``model`` and the KV ``pool``; one object for each pool."""
+    """Computes steps over ``model`` and the KV pool of ``attention``; one object for each pool."""
 
     takes_unknown_tokens = False
 
-    def __init__(self, config: Config, spec: ModelSpec, model: Decoder, pool: Tensor) -> None:
+    def __init__(
+        self, config: Config, spec: ModelSpec, model: Decoder, attention: Attention, device: torch.device
+    ) -> None:
         self._config = config
         self._vocab_size = spec.vocab_size
         self._model = model
-        self._attention = TorchAttention(pool)
-        self._device = pool.device
+        self._attention = attention
+        self._device = device
 
     @torch.inference_mode()
     def compute(self, sequences: list[Sequence]) -> Tensor:

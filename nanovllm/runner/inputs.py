@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nanovllm.attention.interface import AttentionInputs
+from nanovllm.attention.to_device import to_device
 from nanovllm.engine.sequence import Sequence
 
 
@@ -42,21 +43,15 @@ def build_step_inputs(sequences: list[Sequence], block_size: int, device: torch.
     table_rows = np.repeat(np.arange(len(sequences)), lengths)
     slots = block_tables[table_rows, positions // block_size] * block_size + positions % block_size
 
-    def to_device(values: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(values)
-        if device.type != "cuda":
-            return tensor.to(device)
-        return tensor.pin_memory().to(device, non_blocking=True)  # else the host would wait for all that is queued
-
     return StepInputs(
-        token_ids=to_device(_scheduled_token_ids(sequences, int(row_ends[-1]))),
-        positions=to_device(positions),
-        last_rows=to_device(row_ends - 1),
+        token_ids=to_device(_scheduled_token_ids(sequences, int(row_ends[-1])), device),
+        positions=to_device(positions, device),
+        last_rows=to_device(row_ends - 1, device),
         attention=AttentionInputs(
             query_lens=query_lens,
             context_lens=context_lens,
-            slot_mapping=to_device(slots),
-            block_tables=to_device(block_tables.astype(np.int32)),
+            slot_mapping=to_device(slots, device),
+            block_tables=to_device(block_tables.astype(np.int32), device),
             block_size=block_size,
         ),
     )

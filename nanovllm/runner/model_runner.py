@@ -51,8 +51,11 @@ class ModelRunner:
         self.config = config
         self.dtype = _choose_dtype(config.dtype, spec, self.device)
         self._model: Decoder | None = self._load_model()
-        self.attention = choose_attention(config, spec, self.device, self.dtype)
-        """Which implementation attends: ``torch`` or ``triton``."""
+        choice = choose_attention(config, spec, self.device, self.dtype)
+        self.attention = choice.attention
+        """Which implementation attends: ``torch``, ``triton`` or ``flash``."""
+        self.attention_reason = choice.reason
+        """Why that one, in words."""
         self.num_kv_blocks = self._count_kv_blocks()
         self._steps: Steps | None = self._new_steps(self.num_kv_blocks, config)
         if self._steps.takes_unknown_tokens:  # what they sample stays on the card: the next need not wait for the host
