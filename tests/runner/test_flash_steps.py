@@ -29,21 +29,27 @@ def runner() -> ModelRunner:
     return ModelRunner(ROOMY, spec=SPEC)
 
 
-@pytest.fixture(scope="module", params=[0, 3], ids=["", "empty rows"])
-def make_steps(request: pytest.FixtureRequest) -> Iterator[MakeSteps]:
-    """``FlashSteps`` that compute so many rows more than there are sequences."""
+@pytest.fixture(scope="module", autouse=True)
+def _fake() -> Iterator[None]:
     with flash_attn_fake.installed():
-        from nanovllm.runner.flash_steps import FlashSteps
+        yield
 
-        def make(config: Config, spec: ModelSpec, model: Decoder, pool: torch.Tensor) -> Steps:
-            pool.fill_(float("nan"))
-            steps = FlashSteps(config, spec, model, pool)
-            steps._decode = lambda num_rows, shares: steps._decode_rows(
-                min(num_rows + request.param, config.max_num_seqs), shares
-            )[:num_rows]
-            return steps
 
-        yield make
+def flash_steps(num_empty_rows: int, pools: list[torch.Tensor] | None = None) -> MakeSteps:
+    """``FlashSteps`` that compute so many rows more than there are sequences; their pools are put into ``pools``."""
+    from nanovllm.runner.flash_steps import FlashSteps
+
+    def make(config: Config, spec: ModelSpec, model: Decoder, pool: torch.Tensor) -> Steps:
+        pool.fill_(float("nan"))
+        if pools is not None:
+            pools.append(pool)
+        steps = FlashSteps(config, spec, model, pool)
+        steps._decode = lambda num_rows, shares: steps._decode_rows(
+            min(num_rows + num_empty_rows, config.max_num_seqs), shares
+        )[:num_rows]
+        return steps
+
+    return make
 
 
 @pytest.mark.parametrize(
@@ -51,21 +57,27 @@ def make_steps(request: pytest.FixtureRequest) -> Iterator[MakeSteps]:
     [replace(ROOMY, lookahead=False), replace(ROOMY, num_kvcache_blocks=2), ROOMY],
     ids=["", "tight, looking ahead", "looking ahead"],
 )
-def test_tokens_are_those_of_the_plain_steps(runner: ModelRunner, config: Config, make_steps: MakeSteps) -> None:
+@pytest.mark.parametrize("num_empty_rows", [0, 3])
+def test_tokens_are_those_of_the_plain_steps(runner: ModelRunner, config: Config, num_empty_rows: int) -> None:
     expected = run(runner, replace(ROOMY, lookahead=False), None)
-    assert run(runner, config, make_steps) == expected
+    assert run(runner, config, flash_steps(num_empty_rows)) == expected
 
 
-def test_without_graphs_the_plain_steps_take_it(runner: ModelRunner) -> None:
+def test_empty_rows_write_nothing_of_their_own(runner: ModelRunner) -> None:
+    pools: list[torch.Tensor] = []
+    for num_empty_rows in (0, 1, 4):
+        run(runner, ROOMY, flash_steps(num_empty_rows, pools))
+        torch.testing.assert_close(pools[-1], pools[0], equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["flash", "torch"])
+def test_without_graphs_the_plain_steps_take_it(runner: ModelRunner, name: str) -> None:
+    from nanovllm.attention.flash_attention import FlashAttention
+
+    attention = {"flash": FlashAttention, "torch": TorchAttention}[name]
+
+    def make(config: Config, spec: ModelSpec, model: Decoder, pool: torch.Tensor) -> Steps:
+        return EagerSteps(config, spec, model, attention(pool), pool.device)
+
     expected = run(runner, replace(ROOMY, lookahead=False), None)
-    with flash_attn_fake.installed():
-        from nanovllm.attention.flash_attention import FlashAttention
-
-        for attention in (FlashAttention, TorchAttention):
-
-            def make(
-                config: Config, spec: ModelSpec, model: Decoder, pool: torch.Tensor, attention: type = attention
-            ) -> Steps:
-                return EagerSteps(config, spec, model, attention(pool), pool.device)
-
-            assert run(runner, ROOMY, make) == expected
+    assert run(runner, ROOMY, make) == expected
