@@ -43,7 +43,8 @@ class FusedDecoder:
     def decode(
         self, token_ids: Tensor, step: DecodeStep, attention: DecodeAttention, prefix: PrefixAttention | None
     ) -> Tensor:
-        """``token_ids`` ``[num_rows]``: each sequence's newest token. Returns logits ``[num_rows, vocab_size]``."""
+        """``token_ids`` ``[num_rows]``: each sequence's newest token. Returns the hidden states ``[num_rows,
+        hidden_size]``, ready for ``compute_logits``."""
         hidden = F.embedding(token_ids, self._model.embed_tokens.weight)  # [num_rows, hidden_size]
         is_small = len(token_ids) <= MAX_FUSED_ROWS
         # Kernels that begin before the one ahead ends must all be ours.
@@ -57,14 +58,15 @@ class FusedDecoder:
                 prefix.attend(qkv, keys, values, transform, step.context_lens, step.block_tables, pdl=pdl)
             attention.attend(step, qkv, keys, values, transform, out, pdl=pdl)
             hidden = self._finish_layer(layer, out.flatten(1), hidden, is_small)
-        return self._compute_logits(hidden)
+        return hidden
 
     # ---- chunks of prompts -----------------------------------------------------------------------------------
 
     def prefill(
         self, token_ids: Tensor, positions: Tensor, slot_mapping: Tensor, last_rows: Tensor, step: PrefillStep
     ) -> Tensor:
-        """Tensors as in ``StepInputs``. Returns the logits of each sequence's last token ``[num_seqs, vocab_size]``."""
+        """Tensors as in ``StepInputs``. Returns the hidden state of each sequence's last token ``[num_seqs,
+        hidden_size]``."""
         hidden = F.embedding(token_ids, self._model.embed_tokens.weight)  # [num_tokens, hidden_size]
         heads = (self.shape.num_heads, self.shape.head_dim)
         for index, layer in enumerate(self._model.layers):
@@ -77,7 +79,12 @@ class FusedDecoder:
             out = torch.empty(len(qkv), *heads, dtype=qkv.dtype, device=qkv.device)
             attend_chunks(step, query, keys, values, out, self.shape)
             hidden = self._finish_layer(layer, out.flatten(1), hidden, is_small=False)
-        return self._compute_logits(hidden[last_rows])
+        return hidden[last_rows]
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """``[n, hidden_size]`` -> ``[n, vocab_size]``."""
+        head = self._model.embed_tokens if self._model.lm_head is None else self._model.lm_head
+        return F.linear(rms_norm(hidden, self._model.norm.weight, self._eps), head.weight)
 
     # ---- the parts of a layer --------------------------------------------------------------------------------
 
@@ -101,10 +108,6 @@ class FusedDecoder:
         hidden = _add_linear(hidden, attended, output.weight, output.bias)
         gated = silu_mul(F.linear(rms_norm(hidden, norm, self._eps), gate_up.weight, gate_up.bias))
         return _add_linear(hidden, gated, down.weight, down.bias)
-
-    def _compute_logits(self, hidden: Tensor) -> Tensor:
-        head = self._model.embed_tokens if self._model.lm_head is None else self._model.lm_head
-        return F.linear(rms_norm(hidden, self._model.norm.weight, self._eps), head.weight)
 
 
 def _weight(norm: torch.nn.Module | None) -> Tensor | None:

@@ -28,6 +28,13 @@ class EagerSteps:
         self._attention = attention
         self._device = device
 
+    def record_graphs(self) -> None:
+        """See ``Steps``. There is nothing to record."""
+
+    def measure_graph_bytes(self) -> int:
+        """See ``Steps``."""
+        return 0
+
     @torch.inference_mode()
     def compute(self, sequences: list[Sequence]) -> Tensor:
         """One sampled token for each sequence, ``[num_seqs]``."""

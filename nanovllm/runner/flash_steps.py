@@ -22,7 +22,6 @@ class FlashSteps(RowSteps):
         self._attention = FlashAttention(pool)
         self._block_size = pool.shape[3]
         self._row_numbers = torch.arange(config.max_num_seqs, device=pool.device)
-        self._record_graphs(with_prefixes=False)
 
     def _compute_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
         rows = self._rows
@@ -35,10 +34,13 @@ class FlashSteps(RowSteps):
         blocks = block_tables.gather(1, (positions // self._block_size).long()[:, None])[:, 0]
         slots = blocks.long() * self._block_size + positions % self._block_size
         attend = self._attention.begin_decode(slots, context_lens, block_tables)
-        hidden = self._model(rows.token_ids[source], positions, attend)  # [num_rows, hidden_size]
-        return self._model.compute_logits(hidden)
+        hidden: Tensor = self._model(rows.token_ids[source], positions, attend)
+        return hidden
 
     def _compute_prompts(self, inputs: StepInputs) -> Tensor:
         attend = self._attention.begin_step(inputs.attention)
-        hidden = self._model(inputs.token_ids, inputs.positions, attend)  # [num_tokens, hidden_size]
-        return self._model.compute_logits(hidden[inputs.last_rows])
+        hidden: Tensor = self._model(inputs.token_ids, inputs.positions, attend)  # [num_tokens, hidden_size]
+        return hidden[inputs.last_rows]
+
+    def _compute_logits(self, hidden: Tensor) -> Tensor:
+        return self._model.compute_logits(hidden)

@@ -19,6 +19,8 @@ from nanovllm.runner.row_steps import RowSteps
 class FusedSteps(RowSteps):
     """Computes steps over ``model`` and the KV ``pool``; one object for each pool."""
 
+    _has_prefix_kernels = True
+
     def __init__(self, config: Config, spec: ModelSpec, model: Decoder, pool: Tensor) -> None:
         super().__init__(config, spec, pool)
         device, block_size = pool.device, pool.shape[3]
@@ -29,7 +31,6 @@ class FusedSteps(RowSteps):
         shape = self._decoder.shape
         self._attention = DecodeAttention(shape, max_seqs=max_rows, dtype=pool.dtype, device=device)
         self._prefix = PrefixAttention(shape, max_seqs=max_rows, block_size=block_size, dtype=pool.dtype, device=device)
-        self._record_graphs(with_prefixes=True)
 
     def _find_prefixes(self, num_rows: int) -> bool:
         return num_rows > 1 and self._prefix.plan(*self._rows.on_host(num_rows)) > 0
@@ -48,3 +49,6 @@ class FusedSteps(RowSteps):
         lens, tables = inputs.attention, inputs.attention.block_tables
         step = plan_prefill(lens.query_lens, lens.context_lens, tables, self._decoder.shape, dtype=self._dtype)
         return self._decoder.prefill(inputs.token_ids, inputs.positions, lens.slot_mapping, inputs.last_rows, step)
+
+    def _compute_logits(self, hidden: Tensor) -> Tensor:
+        return self._decoder.compute_logits(hidden)

@@ -12,9 +12,13 @@ def gib(num_bytes: int) -> str:
     return f"{num_bytes / 2**30:.2f} GiB"
 
 
+_NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What the errors of a CPU, of the driver and of libraries say; they have no type of their own."""
+
+
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch means that memory ran out. On a CPU it has no type of its own for it."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    """Whether it means that memory ran out."""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def first_line(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -58,6 +57,7 @@ class ModelRunner:
         """Why that one, in words."""
         self.num_kv_blocks = self._count_kv_blocks()
         self._steps: Steps | None = self._new_steps(self.num_kv_blocks, config)
+        self._record_graphs(self._steps)
         if self._steps.takes_unknown_tokens:  # what they sample stays on the card: the next need not wait for the host
             self.submit = self._submit
 
@@ -145,35 +145,51 @@ class ModelRunner:
         return num_blocks_within(self._measure_pool_budget_bytes(), config, bytes_per_block)
 
     def _measure_pool_budget_bytes(self) -> int:
-        """What is left of this runner's share of the card beside its weights and the largest step, at most what
-        nobody else on the card has taken."""
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.device)
-        reserved_bytes = torch.cuda.memory_reserved(self.device)
+        """What is left of this runner's share of the card beside its weights, the largest step and CUDA graphs; at most
+        what really is free, whoever has taken the rest: other processes, CUDA itself."""
         try:
-            self._run_largest_steps()
-        except torch.OutOfMemoryError as error:
+            step_bytes, graph_bytes = self._measure_largest_steps()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             raise MemoryPoolError(
                 f"beside the weights there is no room on {self.device} for the largest step: lower "
                 f"max_num_batched_tokens={self.config.max_num_batched_tokens} or "
                 f"max_num_seqs={self.config.max_num_seqs} ({first_line(error)})"
             ) from None
-        step_bytes = torch.cuda.max_memory_reserved(self.device) - reserved_bytes
         torch.cuda.empty_cache()
         free_bytes, total_bytes = torch.cuda.mem_get_info(self.device)
         weight_bytes = self.spec.num_parameters * self.dtype.itemsize
         share_bytes = int(total_bytes * self.config.gpu_memory_utilization)
-        return min(share_bytes - weight_bytes, free_bytes) - step_bytes
+        return min(share_bytes - weight_bytes, free_bytes) - step_bytes - graph_bytes
 
-    def _run_largest_steps(self) -> None:
-        """A prefill of the whole token budget, and a decode step of as many sequences as may run."""
+    def _measure_largest_steps(self) -> tuple[int, int]:
+        """Bytes that are enough for a prefill of the whole token budget and for a decode step of as many sequences as
+        may run; and bytes of the CUDA graphs."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
+        reserved_bytes = torch.cuda.memory_reserved(self.device)
         config = self.config
-        steps = self._new_steps(1, replace(config, enforce_eager=True))
+        steps = self._new_steps(1, config)
         num_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
         num_long_seqs = min(num_seqs, -(-config.max_num_batched_tokens // config.max_model_len))
         num_tokens = min(config.max_model_len, config.max_num_batched_tokens // num_long_seqs)
         steps.compute([self._dummy_sequence(num_tokens) for _ in range(num_long_seqs)])
         steps.compute([self._dummy_sequence(1) for _ in range(num_seqs)])
+        step_bytes = torch.cuda.max_memory_reserved(self.device) - reserved_bytes
+        return step_bytes, steps.measure_graph_bytes()
+
+    def _record_graphs(self, steps: Steps) -> None:
+        try:
+            steps.record_graphs()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise MemoryPoolError(
+                f"beside a KV pool of {self.num_kv_blocks} blocks there is no room on {self.device} for CUDA graphs: "
+                f"lower num_kvcache_blocks, gpu_memory_utilization or max_num_seqs, or set enforce_eager "
+                f"({first_line(error)})"
+            ) from None
 
     def _dummy_sequence(self, num_tokens: int) -> Sequence:
         # Top-p is what takes the sampler most memory. All blocks are the pool's only one: what is computed is

@@ -25,6 +25,8 @@ class RowSteps(ABC):
     """``Steps`` over one KV ``pool``; a subclass says how logits are computed."""
 
     takes_unknown_tokens = True
+    _has_prefix_kernels = False
+    """Whether there are other kernels for batches that share prefixes."""
 
     def __init__(self, config: Config, spec: ModelSpec, pool: Tensor) -> None:
         self._config = config
@@ -36,24 +38,34 @@ class RowSteps(ABC):
         self._last: SampledTokens | None = None
         self._decode: DecodeBody = self._decode_rows
 
-    def _record_graphs(self, *, with_prefixes: bool) -> None:
-        """From now on decode steps are replayed, unless the config says otherwise. ``with_prefixes``: there are other
-        kernels for batches that share prefixes."""
+    def record_graphs(self) -> None:
+        """See ``Steps``."""
         if not self._config.enforce_eager:
-            graphs = DecodeGraphs(self._decode_rows, self._rows.max_rows, with_prefixes=with_prefixes)
+            graphs = self._new_graphs()
             graphs.record()
             self._decode = graphs
+
+    def measure_graph_bytes(self) -> int:
+        """See ``Steps``."""
+        return 0 if self._config.enforce_eager else self._new_graphs().measure_bytes(self._device)
+
+    def _new_graphs(self) -> DecodeGraphs:
+        return DecodeGraphs(self._decode_rows, self._rows.max_rows, with_prefixes=self._has_prefix_kernels)
 
     # ---- how logits are computed -----------------------------------------------------------------------------
 
     @abstractmethod
     def _compute_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
-        """The logits ``[num_rows, vocab_size]`` of the first rows, of which some may be empty; nothing but kernel
-        launches, for a graph must be able to record it."""
+        """The hidden states ``[num_rows, hidden_size]`` of the first rows, of which some may be empty; nothing but
+        kernel launches, for a graph must be able to record it."""
 
     @abstractmethod
     def _compute_prompts(self, inputs: StepInputs) -> Tensor:
-        """The logits ``[num_seqs, vocab_size]`` of each sequence's last token."""
+        """The hidden state ``[num_seqs, hidden_size]`` of each sequence's last token."""
+
+    @abstractmethod
+    def _compute_logits(self, hidden: Tensor) -> Tensor:
+        """``[n, hidden_size]`` -> ``[n, vocab_size]``."""
 
     def _find_prefixes(self, num_rows: int) -> bool:
         """The batch in the first rows is new: whether it pays to compute it by the kernels for shared prefixes."""
@@ -80,24 +92,27 @@ class RowSteps(ABC):
         num_rows = len(sequences)
         if self._rows.update(sequences, self._last):
             self._shares_prefixes = self._find_prefixes(num_rows)
-        logits = self._decode(num_rows, self._shares_prefixes)
+        hidden = self._decode(num_rows, self._shares_prefixes)
         if any(_is_filtered(seq) for seq in sequences):
+            logits = self._compute_logits(hidden)
             self._rows.token_ids[:num_rows] = sample(logits, self._sampling_inputs(sequences)).int()
         return self._rows.token_ids[:num_rows]
 
     def _decode_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
-        """A decode step of the first rows: draws their next tokens, moves them on, returns the logits."""
+        """A decode step of the first rows: draws their next tokens, moves them on. Returns the hidden states: of the
+        logits, which are larger by far, no graph should keep its own."""
         rows = self._rows
         context_lens, token_ids = rows.context_lens[:num_rows], rows.token_ids[:num_rows]
-        logits = self._compute_rows(num_rows, shares_prefixes)
+        hidden = self._compute_rows(num_rows, shares_prefixes)
+        logits = self._compute_logits(hidden)
         draw(logits, rows.temperatures[:num_rows], rows.seed_keys[:, :num_rows], context_lens, token_ids)
         context_lens += context_lens > 0
-        return logits
+        return hidden
 
     def _compute_chunks(self, sequences: list[Sequence]) -> Tensor:
         inputs = build_step_inputs(sequences, self._config.kvcache_block_size, self._device)
         sampling_inputs = self._sampling_inputs(sequences)  # before the launches: sending them waits for what is queued
-        return sample(self._compute_prompts(inputs), sampling_inputs).int()
+        return sample(self._compute_logits(self._compute_prompts(inputs)), sampling_inputs).int()
 
     def _sampling_inputs(self, sequences: list[Sequence]) -> SamplingInputs:
         return build_sampling_inputs(sequences, self._config.seed, self._vocab_size, self._device)

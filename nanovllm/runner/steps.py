@@ -26,6 +26,15 @@ class Steps(Protocol):
     takes_unknown_tokens: bool
     """Whether the newest token of a sequence may be ``UNKNOWN_TOKEN`` if the step before sampled it."""
 
+    def record_graphs(self) -> None:
+        """Record CUDA graphs of what they can stand for, unless the config says otherwise; while no KV is in the pool
+        that is still needed. Without it, steps are computed launch by launch."""
+        ...
+
+    def measure_graph_bytes(self) -> int:
+        """What ``record_graphs`` will take of the card."""
+        ...
+
     def compute(self, sequences: list[Sequence]) -> Tensor:
         """The scheduled tokens of each sequence; returns one sampled token for each, ``[num_seqs]``. On a card the
         result is valid until the next step is computed. After an error, steps of other sequences may be computed."""

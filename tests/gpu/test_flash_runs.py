@@ -52,6 +52,7 @@ def install(runner: ModelRunner, config: Config) -> None:
     assert runner._model is not None
     runner.num_kv_blocks = config.num_kvcache_blocks
     runner._steps = new_steps(config.attention, config, SPEC, runner._model, pool)
+    runner._steps.record_graphs()
     vars(runner).pop("submit", None)
     if runner._steps.takes_unknown_tokens:
         runner.submit = runner._submit
