@@ -17,6 +17,7 @@ from nanovllm.errors import ConfigError, MemoryPoolError, ModelError, StepError
 from nanovllm.model_config import RopeSpec
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
+from nanovllm.runner.eager_steps import EagerSteps
 from nanovllm.runner.kv_cache import CPU_POOL_BYTES, block_bytes
 from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.sampling_params import SamplingParams
@@ -123,7 +124,13 @@ def test_default_pool_on_a_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory.\nDetails"), RuntimeError("[...] DefaultCPUAllocator: can't")]
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory.\nDetails"),
+        RuntimeError("[...] DefaultCPUAllocator: can't"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
 )
 def test_out_of_memory_fails_the_step_and_not_the_engine(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = ModelRunner(CONFIG, spec=SPEC)
@@ -171,6 +178,15 @@ def test_pool_and_weights_larger_than_the_machine() -> None:
         ModelRunner(replace(CONFIG, num_kvcache_blocks=10**7, kvcache_block_size=1000), spec=SPEC)
     with pytest.raises(MemoryPoolError, match=r"weights need \S+ GiB as float32, \S+ GiB more than there are on cpu"):
         ModelRunner(CONFIG, spec=replace(SPEC, vocab_size=10**13))
+
+
+def test_no_room_for_graphs_beside_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nDetails")
+
+    monkeypatch.setattr(EagerSteps, "record_graphs", fail)
+    with pytest.raises(MemoryPoolError, match=r"beside a KV pool of 200 blocks .* for CUDA graphs: lower num_kvcache"):
+        ModelRunner(CONFIG, spec=SPEC)
 
 
 def test_steps_are_computed_by_the_threads_that_are_chosen() -> None:
