@@ -15,6 +15,7 @@ import torch
 import xxhash
 from torch import Tensor
 
+from nanovllm.attention.to_device import to_device
 from nanovllm.engine.sequence import Sequence
 
 _MIN_TEMPERATURE = 1e-30
@@ -45,10 +46,10 @@ def build_sampling_inputs(
     """``engine_seed`` and the request's id stand in for the seed of a request that has none."""
     params = [seq.sampling_params for seq in sequences]
 
-    def column(values: list[float] | list[int] | list[bool], dtype: torch.dtype, unused: float) -> Tensor | None:
+    def column(values: list[float] | list[int] | list[bool], dtype: type, unused: float) -> Tensor | None:
         if all(value == unused for value in values):
             return None
-        return torch.tensor(values, dtype=dtype, device=device)
+        return to_device(np.array(values, dtype=dtype), device)
 
     greedy = [p.temperature == 0 for p in params]
     temperature = [max(p.temperature, _MIN_TEMPERATURE) for p in params]
@@ -56,14 +57,14 @@ def build_sampling_inputs(
     keys = None
     if not all(greedy):
         positions = torch.tensor([seq.num_tokens for seq in sequences], dtype=torch.int32)
-        keys = draw_keys(torch.from_numpy(seed_keys(sequences, engine_seed)), positions).to(device)
+        keys = to_device(draw_keys(torch.from_numpy(seed_keys(sequences, engine_seed)), positions).numpy(), device)
     return SamplingInputs(
-        temperature=torch.tensor(temperature, dtype=torch.float32, device=device),
-        greedy=column(greedy, torch.bool, False),
+        temperature=to_device(np.array(temperature, dtype=np.float32), device),
+        greedy=column(greedy, np.bool_, False),
         keys=keys,
-        top_k=column(top_k, torch.int64, vocab_size),
-        top_p=column([p.top_p for p in params], torch.float32, 1.0),
-        min_p=column([p.min_p for p in params], torch.float32, 0.0),
+        top_k=column(top_k, np.int64, vocab_size),
+        top_p=column([p.top_p for p in params], np.float32, 1.0),
+        min_p=column([p.min_p for p in params], np.float32, 0.0),
     )
 
 

@@ -11,6 +11,7 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nanovllm.attention.to_device import to_device
 from nanovllm.attention.triton.card import launch_options
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.launch_parameters import (
@@ -52,7 +53,7 @@ def plan_prefill(
     """
     parameters = parameters or prefill_parameters(max(query_lens), shape, dtype.itemsize, block_tables.device)
     tiles = list_tiles(query_lens, context_lens, max(parameters.rows // shape.group, 1))
-    return PrefillStep(torch.from_numpy(tiles).to(block_tables.device), block_tables, parameters)
+    return PrefillStep(to_device(tiles, block_tables.device), block_tables, parameters)
 
 
 def list_tiles(query_lens: Sequence[int], context_lens: Sequence[int], tokens_per_tile: int) -> NDArray[np.int32]:
