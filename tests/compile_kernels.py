@@ -23,7 +23,7 @@ from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.prefill_launch import attend_chunks, plan_prefill, store
 from nanovllm.attention.triton.prefix_launch import PrefixAttention
 from nanovllm.layers.triton.elementwise import add_rms_norm, rms_norm, silu_mul
-from nanovllm.layers.triton.linear import fused_linear
+from nanovllm.layers.triton.linear import fused_linear, fused_linear_before_norm
 from nanovllm.layers.triton.sampling import draw
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -85,6 +85,9 @@ def launch_layers() -> None:
     x, weight, norm = (torch.zeros(*sizes, dtype=DTYPE) for sizes in ((16, 1024), (256, 1024), (1024,)))
     for rows in (x[:1], x):
         fused_linear(rows, weight, norm=norm, is_gated=True, residual=rows[:, :128].contiguous(), pdl=True)
+    wide = torch.zeros(1024, 1024, dtype=DTYPE)
+    _, weighted = fused_linear_before_norm(x, wide, None, x, norm, pdl=True)
+    fused_linear(weighted, weight, is_gated=True, pdl=True)
     rms_norm(x, norm, 1e-6)
     add_rms_norm(x, x, norm, 1e-6)
     silu_mul(x)

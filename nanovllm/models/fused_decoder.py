@@ -2,7 +2,8 @@
 
 What is fused depends on what a step's time goes to. With a row or a few, that is the number of launches and reading
 the weights: norms, activations and residual sums are done by the kernels of the matrix products, and attention
-normalises, rotates and stores on its way: five launches a layer. With many rows the matrix products are cuBLAS's, and
+normalises, rotates and stores on its way: five launches a layer. (Each norm of several rows begins in the product ahead
+of it and ends in the one behind it.) With many rows the matrix products are cuBLAS's, and
 what lies between them is fused.
 """
 
@@ -16,8 +17,10 @@ from nanovllm.attention.triton.decode_launch import DecodeAttention, DecodeStep
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.prefill_launch import PrefillStep, attend_chunks, store
 from nanovllm.attention.triton.prefix_launch import PrefixAttention
+from nanovllm.layers.linear import Linear
 from nanovllm.layers.triton.elementwise import rms_norm, silu_mul
-from nanovllm.layers.triton.linear import MAX_FUSED_ROWS, fused_linear
+from nanovllm.layers.triton.linear import MAX_FUSED_ROWS, fused_linear, fused_linear_before_norm
+from nanovllm.layers.triton.rows import WeightedRows
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder, DecoderLayer
 
@@ -47,17 +50,20 @@ class FusedDecoder:
         hidden_size]``, ready for ``compute_logits``."""
         hidden = F.embedding(token_ids, self._model.embed_tokens.weight)  # [num_rows, hidden_size]
         is_small = len(token_ids) <= MAX_FUSED_ROWS
-        # Kernels that begin before the one ahead ends must all be ours.
-        pdl = self._pdl and is_small
+        weighted: WeightedRows | None = None
+        pdl = self._pdl
         for index, layer in enumerate(self._model.layers):
-            qkv = self._project_qkv(layer, hidden, is_small)
+            qkv = self._project_qkv(layer, hidden if weighted is None else weighted, is_small)
             out = torch.empty(len(qkv), self.shape.num_heads, self.shape.head_dim, dtype=qkv.dtype, device=qkv.device)
             keys, values = self._pool[0, index], self._pool[1, index]
             transform = self._transforms[index]
             if prefix is not None:
                 prefix.attend(qkv, keys, values, transform, step.context_lens, step.block_tables, pdl=pdl)
             attention.attend(step, qkv, keys, values, transform, out, pdl=pdl)
-            hidden = self._finish_layer(layer, out.flatten(1), hidden, is_small)
+            if is_small:
+                hidden, weighted = self._finish_small_layer(index, out.flatten(1), hidden)
+            else:
+                hidden = self._finish_layer(layer, out.flatten(1), hidden)
         return hidden
 
     # ---- chunks of prompts -----------------------------------------------------------------------------------
@@ -78,36 +84,56 @@ class FusedDecoder:
             )  # [num_tokens, num_heads, head_dim], rotated where they lie
             out = torch.empty(len(qkv), *heads, dtype=qkv.dtype, device=qkv.device)
             attend_chunks(step, query, keys, values, out, self.shape)
-            hidden = self._finish_layer(layer, out.flatten(1), hidden, is_small=False)
+            hidden = self._finish_layer(layer, out.flatten(1), hidden)
         return hidden[last_rows]
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """``[n, hidden_size]`` -> ``[n, vocab_size]``."""
         head = self._model.embed_tokens if self._model.lm_head is None else self._model.lm_head
-        return F.linear(rms_norm(hidden, self._model.norm.weight, self._eps), head.weight)
+        return F.linear(rms_norm(hidden, self._model.norm.weight, self._eps, pdl=self._pdl), head.weight)
 
     # ---- the parts of a layer --------------------------------------------------------------------------------
 
-    def _project_qkv(self, layer: DecoderLayer, hidden: Tensor, is_small: bool) -> Tensor:
+    def _project_qkv(self, layer: DecoderLayer, hidden: Tensor | WeightedRows, is_small: bool) -> Tensor:
         norm, linear = layer.input_layernorm.weight, layer.self_attn.qkv_proj
+        if isinstance(hidden, WeightedRows):
+            return fused_linear(hidden, linear.weight, linear.bias, eps=self._eps, pdl=self._pdl)
         if is_small:
             return fused_linear(hidden, linear.weight, linear.bias, norm=norm, eps=self._eps, pdl=self._pdl)
-        return F.linear(rms_norm(hidden, norm, self._eps), linear.weight, linear.bias)
+        return F.linear(rms_norm(hidden, norm, self._eps, pdl=self._pdl), linear.weight, linear.bias)
 
-    def _finish_layer(self, layer: DecoderLayer, attended: Tensor, hidden: Tensor, is_small: bool) -> Tensor:
+    def _finish_layer(self, layer: DecoderLayer, attended: Tensor, hidden: Tensor) -> Tensor:
         """Output projection and feed-forward network, each added to the residual stream ``hidden``."""
         output, norm = layer.self_attn.o_proj, layer.post_attention_layernorm.weight
         gate_up, down = layer.mlp.gate_up_proj, layer.mlp.down_proj
-        if is_small:
-            pdl = self._pdl
-            hidden = fused_linear(attended, output.weight, output.bias, residual=hidden, pdl=pdl)
-            gated = fused_linear(
-                hidden, gate_up.weight, gate_up.bias, norm=norm, eps=self._eps, is_gated=True, pdl=pdl
-            )  # [num_rows, intermediate_size]
-            return fused_linear(gated, down.weight, down.bias, residual=hidden, pdl=pdl)
         hidden = _add_linear(hidden, attended, output.weight, output.bias)
-        gated = silu_mul(F.linear(rms_norm(hidden, norm, self._eps), gate_up.weight, gate_up.bias))
+        normed = rms_norm(hidden, norm, self._eps, pdl=self._pdl)
+        gated = silu_mul(F.linear(normed, gate_up.weight, gate_up.bias), pdl=self._pdl)
         return _add_linear(hidden, gated, down.weight, down.bias)
+
+    def _finish_small_layer(self, index: int, attended: Tensor, hidden: Tensor) -> tuple[Tensor, WeightedRows | None]:
+        """``_finish_layer`` of a few rows. Returns what goes into the next layer, too, if its norm has begun."""
+        layer, later = self._model.layers[index], self._model.layers[index + 1 :]
+        gate_up = layer.mlp.gate_up_proj
+        hidden, weighted = self._add_small(
+            attended, layer.self_attn.o_proj, hidden, layer.post_attention_layernorm.weight
+        )
+        if weighted is None:
+            norm, rows = layer.post_attention_layernorm.weight, hidden
+        else:
+            norm, rows = None, weighted
+        gated = fused_linear(
+            rows, gate_up.weight, gate_up.bias, norm=norm, eps=self._eps, is_gated=True, pdl=self._pdl
+        )  # [num_rows, intermediate_size]
+        return self._add_small(gated, layer.mlp.down_proj, hidden, later[0].input_layernorm.weight if later else None)
+
+    def _add_small(
+        self, x: Tensor, linear: Linear, hidden: Tensor, next_norm: Tensor | None
+    ) -> tuple[Tensor, WeightedRows | None]:
+        """``hidden + x W^T + b``, and the same with the norm that comes next begun, where that pays and is safe."""
+        if next_norm is None or len(x) == 1 or x.dtype == torch.float16:
+            return fused_linear(x, linear.weight, linear.bias, residual=hidden, pdl=self._pdl), None
+        return fused_linear_before_norm(x, linear.weight, linear.bias, hidden, next_norm, pdl=self._pdl)
 
 
 def _weight(norm: torch.nn.Module | None) -> Tensor | None:

@@ -11,7 +11,7 @@ from tests.kernels import DTYPES, INTERPRETED, assert_near, generator, randn
 
 # isort: split
 from nanovllm.layers.triton.launch_parameters import GemvParameters, RowsParameters
-from nanovllm.layers.triton.linear import fused_linear
+from nanovllm.layers.triton.linear import fused_linear, fused_linear_before_norm
 
 EPS = 1e-5
 GEMV = GemvParameters(cols=16, num_warps=4)
@@ -125,3 +125,37 @@ def test_any_sizes(
         residual=residual,
         rows=ROWS._replace(slices=slices, depth=16),
     )
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype is not torch.float16])
+@given(
+    num_rows=st.integers(2, 32),
+    widths=st.tuples(*[st.sampled_from([32, 64, 96, 200])] * 3),
+    bias=st.booleans(),
+    is_gated=st.booleans(),
+)
+@settings(max_examples=10)
+def test_a_norm_between_two_products(
+    dtype: torch.dtype, num_rows: int, widths: tuple[int, int, int], bias: bool, is_gated: bool
+) -> None:
+    """It begins in the first and ends in the second, and no launch is between them."""
+    in_size, size, out_size = widths
+    rng = generator(num_rows)
+    x, residual = randn(num_rows, in_size, dtype=dtype, rng=rng), randn(num_rows, size, dtype=dtype, rng=rng)
+    first = randn(size, in_size, dtype=dtype, rng=rng, scale=in_size**-0.5)
+    second = randn(out_size * (1 + is_gated), size, dtype=dtype, rng=rng, scale=size**-0.5)
+    norm = 1 + randn(size, dtype=dtype, rng=rng, scale=0.2)
+    first_bias = randn(size, dtype=dtype, rng=rng) if bias else None
+    second_bias = randn(len(second), dtype=dtype, rng=rng) if bias else None
+    hidden, weighted = fused_linear_before_norm(x, first, first_bias, residual, norm, rows_parameters=ROWS)
+    plain = fused_linear(x, first, first_bias, residual=residual, rows_parameters=ROWS)
+    assert torch.equal(hidden, plain)
+    out = fused_linear(weighted, second, second_bias, eps=EPS, is_gated=is_gated, rows_parameters=ROWS)
+    wide = hidden.double()
+    expected = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS) * norm.double() @ second.double().T
+    if second_bias is not None:
+        expected = expected + second_bias.double()
+    if is_gated:
+        gate, up = expected.chunk(2, dim=-1)
+        expected = torch.nn.functional.silu(gate) * up
+    assert_near(out, expected)
