@@ -121,9 +121,7 @@ def decode_kernel(
     keys += kv_head * stride_head
     values += kv_head * stride_head
 
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    # The plan was written long before the kernel ahead, which need not be waited for to read it.
     num_tiles = tl.load(starts + num_seqs)
     share_len = tl.load(share_tiles)
     share_start = share * share_len
@@ -131,6 +129,9 @@ def decode_kernel(
     # More shares than tiles: the last ones have nothing to do.
     seq = tl.where(share_start < num_tiles, tl.load(first_seqs + share), num_seqs)
     seq_start = tl.load(starts + seq)
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     while (seq < num_seqs) & (seq_start < share_end):
         seq_end = tl.load(starts + seq + 1)
         position = tl.load(context_lens + seq) - 1
