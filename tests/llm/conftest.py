@@ -14,9 +14,13 @@ MAX_POSITIONS = 512
 @pytest.fixture(scope="session")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a random Llama whose generation ends at either of two tokens."""
+    return save_model(tmp_path_factory.mktemp("models") / "tiny", head_dim=8)
+
+
+def save_model(path: Path, *, head_dim: int) -> Path:
+    """Make such a model, with a tokenizer. Skips where there is nothing to make it with."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    path = tmp_path_factory.mktemp("models") / "tiny"
     inner = tokenizer().inner
     config = transformers.LlamaConfig(
         vocab_size=inner.get_vocab_size(),
@@ -25,6 +29,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=head_dim,
         max_position_embeddings=MAX_POSITIONS,
         bos_token_id=None,
         eos_token_id=[inner.token_to_id(END), inner.token_to_id(TURN)],
