@@ -68,10 +68,8 @@ class FusedDecoder:
 
     # ---- chunks of prompts -----------------------------------------------------------------------------------
 
-    def prefill(
-        self, token_ids: Tensor, positions: Tensor, slot_mapping: Tensor, last_rows: Tensor, step: PrefillStep
-    ) -> Tensor:
-        """Tensors as in ``StepInputs``. Returns the hidden state of each sequence's last token ``[num_seqs,
+    def prefill(self, token_ids: Tensor, positions: Tensor, slot_mapping: Tensor, step: PrefillStep) -> Tensor:
+        """Tensors as in ``StepInputs``; a slot below 0 takes no token. Returns the hidden states ``[num_tokens,
         hidden_size]``."""
         hidden = F.embedding(token_ids, self._model.embed_tokens.weight)  # [num_tokens, hidden_size]
         heads = (self.shape.num_heads, self.shape.head_dim)
@@ -85,7 +83,7 @@ class FusedDecoder:
             out = torch.empty(len(qkv), *heads, dtype=qkv.dtype, device=qkv.device)
             attend_chunks(step, query, keys, values, out, self.shape)
             hidden = self._finish_layer(layer, out.flatten(1), hidden)
-        return hidden[last_rows]
+        return hidden
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """``[n, hidden_size]`` -> ``[n, vocab_size]``."""

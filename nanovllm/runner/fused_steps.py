@@ -1,4 +1,4 @@
-"""Steps on an NVIDIA card by fused kernels: prompts launch by launch, decode steps as CUDA graphs."""
+"""Steps on an NVIDIA card by fused kernels: all but large ones as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nanovllm.config import Config
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
 from nanovllm.models.fused_decoder import FusedDecoder
+from nanovllm.runner.chunk_graphs import ChunkGraphs
 from nanovllm.runner.inputs import StepInputs
 from nanovllm.runner.row_steps import RowSteps
 
@@ -31,6 +32,33 @@ class FusedSteps(RowSteps):
         shape = self._decoder.shape
         self._attention = DecodeAttention(shape, max_seqs=max_rows, dtype=pool.dtype, device=device)
         self._prefix = PrefixAttention(shape, max_seqs=max_rows, block_size=block_size, dtype=pool.dtype, device=device)
+        self._flops_per_token = spec.matmul_flops_per_token
+        self._chunk_graphs: ChunkGraphs | None = None
+
+    def record_graphs(self) -> None:
+        """See ``Steps``."""
+        super().record_graphs()
+        if not self._config.enforce_eager:
+            graphs = self._new_chunk_graphs()
+            graphs.record()
+            self._chunk_graphs = graphs
+
+    def measure_graph_bytes(self) -> int:
+        """See ``Steps``."""
+        chunk_bytes = 0 if self._config.enforce_eager else self._new_chunk_graphs().measure_bytes()
+        return super().measure_graph_bytes() + chunk_bytes
+
+    def _new_chunk_graphs(self) -> ChunkGraphs:
+        config = self._config
+        return ChunkGraphs(
+            self._decoder,
+            max_step_tokens=config.max_num_batched_tokens,
+            max_seqs=config.max_num_seqs,
+            max_blocks=-(-config.max_model_len // config.kvcache_block_size),
+            flops_per_token=self._flops_per_token,
+            dtype=self._dtype,
+            device=self._device,
+        )
 
     def _find_prefixes(self, num_rows: int) -> bool:
         return num_rows > 1 and self._prefix.plan(*self._rows.on_host(num_rows)) > 0
@@ -46,9 +74,12 @@ class FusedSteps(RowSteps):
         return self._decoder.decode(token_ids, step, self._attention, prefix if shares_prefixes else None)
 
     def _compute_prompts(self, inputs: StepInputs) -> Tensor:
-        lens, tables = inputs.attention, inputs.attention.block_tables
-        step = plan_prefill(lens.query_lens, lens.context_lens, tables, self._decoder.shape, dtype=self._dtype)
-        return self._decoder.prefill(inputs.token_ids, inputs.positions, lens.slot_mapping, inputs.last_rows, step)
+        hidden = None if self._chunk_graphs is None else self._chunk_graphs.compute(inputs)
+        if hidden is None:
+            lens, tables = inputs.attention, inputs.attention.block_tables
+            step = plan_prefill(lens.query_lens, lens.context_lens, tables, self._decoder.shape, dtype=self._dtype)
+            hidden = self._decoder.prefill(inputs.token_ids, inputs.positions, lens.slot_mapping, step)
+        return hidden[inputs.last_rows]
 
     def _compute_logits(self, hidden: Tensor) -> Tensor:
         return self._decoder.compute_logits(hidden)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from nanovllm.attention.to_device import to_device
 from nanovllm.config import Config
-from nanovllm.engine.sequence import Sequence
+from nanovllm.engine.sequence import UNKNOWN_TOKEN, Sequence
 from nanovllm.layers.triton.sampling import draw
 from nanovllm.model_spec import ModelSpec
 from nanovllm.runner.decode_graphs import DecodeBody, DecodeGraphs
 from nanovllm.runner.decode_rows import DecodeRows, SampledTokens
 from nanovllm.runner.inputs import StepInputs, build_step_inputs
-from nanovllm.runner.sampler import SamplingInputs, build_sampling_inputs, sample
+from nanovllm.runner.sampler import SamplingInputs, build_sampling_inputs, sample, seed_keys
 
 
 class RowSteps(ABC):
@@ -111,8 +113,34 @@ class RowSteps(ABC):
 
     def _compute_chunks(self, sequences: list[Sequence]) -> Tensor:
         inputs = build_step_inputs(sequences, self._config.kvcache_block_size, self._device)
-        sampling_inputs = self._sampling_inputs(sequences)  # before the launches: sending them waits for what is queued
-        return sample(self._compute_logits(self._compute_prompts(inputs)), sampling_inputs).int()
+        self._fill_in_unknown(inputs, sequences)
+        is_filtered = any(_is_filtered(seq) for seq in sequences)
+        # Before the launches: what is sent waits for nothing that is queued.
+        sampling_inputs = self._sampling_inputs(sequences) if is_filtered else None
+        draws = self._draws(sequences)
+        logits = self._compute_logits(self._compute_prompts(inputs))
+        if sampling_inputs is not None:
+            return sample(logits, sampling_inputs).int()
+        token_ids = torch.empty(len(sequences), dtype=torch.int32, device=self._device)
+        return draw(logits, draws[0].view(torch.float32), draws[1:3], draws[3], token_ids)
+
+    def _draws(self, sequences: list[Sequence]) -> Tensor:
+        """``[4, num_seqs]`` int32: temperature (the bits of a float32), the two keys of the seed, and the place that
+        the drawn token will have."""
+        temperatures = np.array([seq.sampling_params.temperature for seq in sequences], dtype=np.float32)
+        places = np.array([seq.num_tokens for seq in sequences], dtype=np.int32)
+        rows = [temperatures.view(np.int32), *seed_keys(sequences, self._config.seed).T, places]
+        return to_device(np.stack(rows), self._device)
+
+    def _fill_in_unknown(self, inputs: StepInputs, sequences: list[Sequence]) -> None:
+        """Fill in the newest tokens that the step before sampled and that the host may not know yet."""
+        unknown = [place for place, seq in enumerate(sequences) if seq.token_ids[-1] == UNKNOWN_TOKEN]
+        if unknown:
+            assert self._last is not None, "no step has sampled the tokens that are unknown"
+            places = {seq: place for place, seq in enumerate(self._last.sequences)}
+            sources = np.array([[places[sequences[place]] for place in unknown], unknown])
+            source, target = to_device(sources, self._device)
+            inputs.token_ids[inputs.last_rows[target]] = self._last.tokens[source].long()
 
     def _sampling_inputs(self, sequences: list[Sequence]) -> SamplingInputs:
         return build_sampling_inputs(sequences, self._config.seed, self._vocab_size, self._device)

@@ -59,6 +59,8 @@ def prefill_kernel(
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+    if num_tokens == 0:  # an empty tile
+        return
     place = (first_row + token) * stride_query + head * HEAD_DIM
     heads = tl.load(query + place[:, None] + dim[None, :], mask=mask, other=0.0)  # [ROWS, padded HEAD_DIM]
     largest = tl.full([ROWS], float("-inf"), tl.float32)

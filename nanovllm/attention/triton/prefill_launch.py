@@ -30,7 +30,8 @@ class PrefillStep:
     """A step of chunks, cut into tiles."""
 
     tiles: Tensor
-    """``[num_tiles, 4]`` int32: row of a tile's first token, its number of tokens, position of the first, sequence."""
+    """``[num_tiles, 4]`` int32: row of a tile's first token, its number of tokens, position of the first, sequence. All
+    zeros: the tile is empty."""
     block_tables: Tensor
     """``[num_seqs, max_blocks]`` int32."""
     parameters: PrefillParameters
@@ -52,8 +53,13 @@ def plan_prefill(
     of the pool.
     """
     parameters = parameters or prefill_parameters(max(query_lens), shape, dtype.itemsize, block_tables.device)
-    tiles = list_tiles(query_lens, context_lens, max(parameters.rows // shape.group, 1))
+    tiles = list_tiles(query_lens, context_lens, tile_tokens(parameters, shape))
     return PrefillStep(to_device(tiles, block_tables.device), block_tables, parameters)
+
+
+def tile_tokens(parameters: PrefillParameters, shape: HeadShape) -> int:
+    """How many tokens of one sequence a program computes; a row is one of them for one head."""
+    return max(parameters.rows // shape.group, 1)
 
 
 def list_tiles(query_lens: Sequence[int], context_lens: Sequence[int], tokens_per_tile: int) -> NDArray[np.int32]:
@@ -87,9 +93,9 @@ def store(
     """Normalise and rotate the heads of new tokens; store keys and values: one launch a layer.
 
     ``qkv`` ``[num_tokens, (num_heads + 2 num_kv_heads) * head_dim]``, contiguous; ``positions``, ``slot_mapping``
-    ``[num_tokens]``, int32 or int64; ``keys``, ``values``: one layer's pool ``[num_blocks, block_size, num_kv_heads,
-    head_dim]``. Writes and returns ``query`` ``[num_tokens, num_heads, head_dim]``, whose tokens may lie apart: the
-    queries in ``qkv`` itself will do.
+    ``[num_tokens]``, int32 or int64, a slot below 0 for a token that is not to be stored; ``keys``, ``values``: one
+    layer's pool ``[num_blocks, block_size, num_kv_heads, head_dim]``. Writes and returns ``query`` ``[num_tokens,
+    num_heads, head_dim]``, whose tokens may lie apart: the queries in ``qkv`` itself will do.
     """
     assert qkv.is_contiguous(), "tokens lie side by side"
     assert query.stride()[1:] == (shape.head_dim, 1), "a token's heads lie side by side"

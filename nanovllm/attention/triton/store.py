@@ -16,7 +16,7 @@ def store_kernel(
     cos_table,  # [max_position, HALF] float32
     sin_table,
     positions,  # [num_tokens]
-    slots,  # [num_tokens]: the slot in the pool that takes a token
+    slots,  # [num_tokens]: the slot in the pool that takes a token; below 0: none does
     query,  # out [num_tokens, num_heads, HEAD_DIM], tokens stride_query apart; may be the queries in ``qkv``
     keys,  # out: one layer's pool [num_blocks, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM]
     values,
@@ -63,7 +63,9 @@ def store_kernel(
         tl.store(place, first, mask=half_mask)
         tl.store(place + HALF, second, mask=half_mask)
 
-    slot = tl.load(slots + token, mask=is_token, other=0).to(tl.int64)
+    slot = tl.load(slots + token, mask=is_token, other=-1).to(tl.int64)
+    half_mask &= (slot >= 0)[:, None]
+    dim_mask &= (slot >= 0)[:, None]
     slot = (slot // BLOCK_SIZE * stride_block + slot % BLOCK_SIZE * stride_token + kv_head * stride_head)[:, None]
     key_line = line + (NUM_HEADS + kv_head) * HEAD_DIM
     first, second = load_rotated(key_line, k_norm, cos, sin, half, eps, is_token[:, None], NORM, HALF, dtype)
