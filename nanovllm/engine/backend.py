@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from nanovllm.engine.batch import ScheduledBatch
 
@@ -30,6 +31,30 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back memory, processes and files. Calling it again does nothing."""
+        ...
+
+
+class StepTimes(NamedTuple):
+    """Where the time of a step went, as far as the backend knows, in seconds."""
+
+    host_s: float
+    """The program's work in ``execute``, or in ``submit`` and ``result``; not the time it waited for the device."""
+    device_s: float
+    """From the moment at which the device began with the step to its end."""
+
+
+@runtime_checkable
+class ObservedBackend(Backend, Protocol):
+    """A backend that tells more of itself than its tokens."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """For the trace's header: name -> text, number, true or false. The same for equal runs on one machine."""
+        ...
+
+    @property
+    def step_times(self) -> StepTimes:
+        """Of the step whose tokens were returned last."""
         ...
 
 

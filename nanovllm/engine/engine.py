@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from nanovllm.config import Config
-from nanovllm.engine.backend import AsynchronousBackend, Backend
+from nanovllm.engine.backend import AsynchronousBackend, Backend, ObservedBackend
 from nanovllm.engine.clock import Clock, WallClock
 from nanovllm.engine.held_events import HeldEvents
 from nanovllm.engine.lookahead import Lookahead
@@ -56,7 +57,12 @@ class Engine:
         if emit is not None:
             policy = config.policy if scheduler is None else scheduler.__name__
             options = self.config.scheduling_options()
-            emit(TraceStarted(SCHEMA_VERSION, backend.name, policy, config.model, options))
+            emit(TraceStarted(SCHEMA_VERSION, backend.name, policy, config.model, options, self._facts()))
+
+    def _facts(self) -> dict[str, Any]:
+        if not isinstance(self.backend, ObservedBackend):
+            return {}
+        return {**self.backend.facts, "lookahead": isinstance(self._steps, Lookahead)}
 
     @property
     def step_index(self) -> int:

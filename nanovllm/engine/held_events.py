@@ -41,11 +41,19 @@ class HeldEvents:
         """Hold back all that comes from now on."""
         self._is_holding = True
 
-    def release(self, time_s: float, tokens: Mapping[RequestId, int], reasons: Mapping[RequestId, str]) -> None:
+    def release(
+        self,
+        time_s: float,
+        tokens: Mapping[RequestId, int],
+        reasons: Mapping[RequestId, str],
+        host_s: float | None = None,
+        device_s: float | None = None,
+    ) -> None:
         """Complete the held events and pass them on.
 
         ``tokens``: what was sampled for each request. ``reasons``: why requests ended. ``time_s``: when the step in
         which holding began was over. What was decided ahead of time counts as done then: an earlier time becomes this.
+        ``host_s``, ``device_s``: of that step; no other is finished meanwhile.
         """
         while self._held:
             event = self._held.popleft()
@@ -54,6 +62,8 @@ class HeldEvents:
             elif isinstance(event, _TIMED):
                 if isinstance(event, RequestFinished):
                     event = RequestFinished(event.request, event.time, reasons.get(event.request, event.reason))
+                elif isinstance(event, StepFinished):
+                    event = StepFinished(event.step, event.time, event.phase, event.tokens, host_s, device_s)
                 if event.time < time_s:
                     event = msgspec.structs.replace(event, time=time_s)
                 time_s = event.time

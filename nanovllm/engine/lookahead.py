@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from nanovllm.engine.backend import AsynchronousBackend, PendingStep
+from nanovllm.engine.backend import AsynchronousBackend, ObservedBackend, PendingStep
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.clock import Clock
 from nanovllm.engine.held_events import HeldEvents
@@ -41,6 +41,10 @@ class _Step:
     is_taken_in: bool = False
     finished: list[Sequence] = field(default_factory=list)
     finished_s: float = 0.0
+    engine_s: float = 0.0
+    """What the engine's own work for it took, without the backend's."""
+    host_s: float | None = None
+    device_s: float | None = None
 
 
 class Lookahead:
@@ -56,6 +60,7 @@ class Lookahead:
         self.step_index = 0
         self._scheduler = scheduler
         self._backend = backend
+        self._observed = backend if isinstance(backend, ObservedBackend) else None
         self._clock = clock
         self._events = events
         self._emit: Emit | None = None if events is None else events.take
@@ -74,6 +79,7 @@ class Lookahead:
             return
         step = self._steps[0]
         step.is_taken_in = True
+        begun_s = self._clock.now()
         if step.error is None:
             if self._events is not None:
                 self._events.hold()
@@ -81,6 +87,7 @@ class Lookahead:
             self._scheduler.postprocess(step.batch.sequences, unknown, step.batch.is_prefill)
         else:
             self._take_in_failed(step)
+        step.engine_s += self._clock.now() - begun_s
         if self._emit is not None:
             self._emit(StepFinished(step.index, step.finished_s, step.batch.phase, step.num_tokens))
 
@@ -97,6 +104,7 @@ class Lookahead:
         started_s = self._clock.now()
         batch = decide(self._scheduler, self.step_index, started_s, self._emit)
         step = _Step(self.step_index, batch, batch.num_tokens, started_s)
+        step.engine_s = self._clock.now() - started_s
         if batch.sequences:
             try:
                 step.pending = self._backend.submit(batch)
@@ -112,13 +120,23 @@ class Lookahead:
         self._steps.popleft()
         if step.error is None:
             step.finished_s = self._clock.now()
+            if self._observed is not None and step.pending is not None:
+                step.host_s, step.device_s = self._observed.step_times
             self._fill_in(step, token_ids)
         if self._steps:
             ahead = self._steps[0]
             ahead.started_s = max(ahead.started_s, step.finished_s)
         error = step.error if isinstance(step.error, StepError) else None
         return StepResult(
-            step.index, step.batch, step.finished, error, step.num_tokens, step.started_s, step.finished_s
+            step.index,
+            step.batch,
+            step.finished,
+            error,
+            step.num_tokens,
+            step.started_s,
+            step.finished_s,
+            step.host_s,
+            step.device_s,
         )
 
     def _fill_in(self, step: _Step, token_ids: list[int]) -> None:
@@ -126,10 +144,12 @@ class Lookahead:
         try:
             step.finished = self._scheduler.fill_in(seqs, token_ids, step.finished_s)
         finally:
+            if step.host_s is not None:
+                step.host_s += step.engine_s + (self._clock.now() - step.finished_s)
             if self._events is not None:
                 tokens = {seq.request_id: token for seq, token in zip(seqs, token_ids, strict=True)}
                 reasons = {seq.request_id: seq.finish_reason for seq in seqs if seq.finish_reason is not None}
-                self._events.release(step.finished_s, tokens, reasons)
+                self._events.release(step.finished_s, tokens, reasons, step.host_s, step.device_s)
 
     def _take_in_failed(self, step: _Step) -> None:
         """A step that could not be submitted: it fails its requests, or the engine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from nanovllm.engine.backend import Backend
+from nanovllm.engine.backend import Backend, ObservedBackend
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.clock import Clock
 from nanovllm.engine.scheduler import Scheduler
@@ -16,7 +16,8 @@ from nanovllm.trace.events import Emit, StepFinished, StepStarted
 
 class StepResult(NamedTuple):
     """What one step did, and when on the engine's clock. ``num_tokens``: how many it computed. ``error`` says why
-    its requests failed, if they did."""
+    its requests failed, if they did. ``host_s``, ``device_s``: parts of its time as in ``StepFinished``, None if the
+    backend does not tell them."""
 
     step: int
     batch: ScheduledBatch
@@ -25,6 +26,8 @@ class StepResult(NamedTuple):
     num_tokens: int
     started_s: float
     finished_s: float
+    host_s: float | None = None
+    device_s: float | None = None
 
 
 class Steps(Protocol):
@@ -56,6 +59,7 @@ class Lockstep:
         self.step_index = 0
         self._scheduler = scheduler
         self._backend = backend
+        self._observed = backend if isinstance(backend, ObservedBackend) else None
         self._clock = clock
         self._emit = emit
 
@@ -70,18 +74,24 @@ class Lockstep:
         num_tokens = batch.num_tokens
         finished: list[Sequence] = []
         step_error: StepError | None = None
+        handed_over_s = came_back_s = clock.now()
         if batch.sequences:
             try:
                 token_ids = self._backend.execute(batch)
             except StepError as error:
                 step_error, finished = error, fail(scheduler, batch, clock.now())
             else:
-                finished = scheduler.postprocess(batch.sequences, token_ids, batch.is_prefill, clock.now())
+                came_back_s = clock.now()
+                finished = scheduler.postprocess(batch.sequences, token_ids, batch.is_prefill, came_back_s)
         finished_s = clock.now()
+        host_s = device_s = None
+        if self._observed is not None and batch.sequences and step_error is None:
+            host_s, device_s = self._observed.step_times
+            host_s += (finished_s - came_back_s) + (handed_over_s - started_s)
         if emit is not None:
-            emit(StepFinished(step, finished_s, batch.phase, num_tokens))
+            emit(StepFinished(step, finished_s, batch.phase, num_tokens, host_s, device_s))
         self.step_index += 1
-        return StepResult(step, batch, finished, step_error, num_tokens, started_s, finished_s)
+        return StepResult(step, batch, finished, step_error, num_tokens, started_s, finished_s, host_s, device_s)
 
 
 def decide(scheduler: Scheduler, step: int, time_s: float, emit: Emit | None) -> ScheduledBatch:

@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-SCHEMA_VERSION = 1
-"""Raised whenever a field changes its meaning, comes or goes."""
+SCHEMA_VERSION = 2
+"""Raised whenever a field changes its meaning, comes or goes. Traces of all versions from 1 on are read: they lack what
+came since."""
 
 RequestId = str | int
 """How a request is called: unique among those that have not ended."""
@@ -38,14 +39,16 @@ class Event(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=_snake_
     TIME_FIELDS: ClassVar[tuple[str, ...]] = ()
 
 
-class TraceStarted(Event, frozen=True, gc=False):
-    """The header: what ran, with which options."""
+class TraceStarted(Event, frozen=True, gc=False, omit_defaults=True):
+    """The header: what ran, with which options. ``facts``: what the backend tells of itself (card, versions, cost model
+    ...), by name; the same for equal runs on one machine. Left out of files if empty. Since schema 2."""
 
     schema: int
     backend: str
     policy: str
     model: str
     config: dict[str, Any]
+    facts: dict[str, Any] = {}
 
 
 class RequestAdded(Event, frozen=True, gc=False):
@@ -179,15 +182,23 @@ class BlocksFreed(Event, frozen=True, gc=False):
     blocks: list[int]
 
 
-class StepFinished(Event, frozen=True, gc=False):
+class StepFinished(Event, frozen=True, gc=False, omit_defaults=True):
     """After postprocess. ``phase``: ``prefill``, ``decode`` or ``mixed``; ``tokens``: how many the step computed
-    (0: nothing could be scheduled, and the backend was not called)."""
+    (0: nothing could be scheduled, and the backend was not called).
 
-    TIME_FIELDS: ClassVar[tuple[str, ...]] = ("time",)
+    Two parts of the step's time, in seconds, None (and left out of files) if the backend does not tell them; since
+    schema 2. ``host``: what the program took to decide, prepare and submit the step and to take in its tokens, without
+    waiting for the device. ``device``: from the moment at which the device began with the step to its end. Where the
+    program works one step ahead, much of ``host`` passes while the device computes the step before.
+    """
+
+    TIME_FIELDS: ClassVar[tuple[str, ...]] = ("time", "host", "device")
     step: int
     time: float
     phase: str
     tokens: int
+    host: float | None = None
+    device: float | None = None
 
 
 AnyEvent = (

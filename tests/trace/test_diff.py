@@ -35,8 +35,10 @@ def replaced(event: AnyEvent, **fields: Any) -> Any:
 def test_a_run_does_not_differ_from_itself_at_another_time_on_another_backend(scenario: Scenario) -> None:
     events = scenario.run()
     assert diff(events, scenario.run()) is None
-    later = [replaced(event, **{name: getattr(event, name) + 1 for name in event.TIME_FIELDS}) for event in events]
-    later[0] = replaced(events[0], backend="other", model="another")
+    later = [
+        replaced(event, **{name: (getattr(event, name) or 0) + 1 for name in event.TIME_FIELDS}) for event in events
+    ]
+    later[0] = replaced(events[0], backend="other", model="another", facts={"hardware": "third"})
     assert diff(events, later) is None
     assert diff(later, events) is None
 

@@ -16,13 +16,14 @@ from hypothesis import given, settings
 
 from nanovllm.config import Config
 from nanovllm.errors import TraceError
-from nanovllm.trace.events import SCHEMA_VERSION, AnyEvent, StepStarted, TraceStarted
+from nanovllm.trace.events import SCHEMA_VERSION, AnyEvent, StepFinished, StepStarted, TraceStarted
 from nanovllm.trace.jsonl import TraceWriter, iter_events, read_trace, write_trace
 from tests.trace.runs import Scenario, header, preempting_run, request, scenarios
 
 HEADER = TraceStarted(SCHEMA_VERSION, "hash", "prefill_first", "", header())
 CONFIG = Config(num_kvcache_blocks=8, kvcache_block_size=4, max_num_batched_tokens=64, max_num_seqs=8, lookahead=False)
 HEADER_LINE = msgspec.json.encode(HEADER) + b"\n"
+SCHEMA = f'"schema":{SCHEMA_VERSION}'.encode()
 ADDED = b'{"type":"request_added","request":"a","time":0.0,"arrival":0.0,"prompt_tokens":4,"max_tokens":2}\n'
 
 
@@ -39,6 +40,26 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
     assert trace.events == events == list(iter_events(tmp_path / name))
     assert trace.header == events[0]
     assert (trace.complete, trace.problem) == (True, None)
+
+
+def test_a_trace_of_the_first_schema_is_read(path: Path) -> None:
+    path.write_bytes(
+        HEADER_LINE.replace(SCHEMA, b'"schema":1')
+        + b'{"type":"step_started","step":0,"time":0.0,"waiting":0,"running":0,"free_blocks":8}\n'
+        + b'{"type":"step_finished","step":0,"time":1.5,"phase":"decode","tokens":0}\n'
+    )
+    started, *steps = read_trace(path).events
+    assert started == TraceStarted(1, "hash", "prefill_first", "", header())
+    assert steps == [StepStarted(0, 0.0, 0, 0, 8), StepFinished(0, 1.5, "decode", 0)]
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    encode = msgspec.json.encode
+    assert b"facts" not in HEADER_LINE
+    assert encode(StepFinished(0, 1.5, "decode", 2)) == (
+        b'{"type":"step_finished","step":0,"time":1.5,"phase":"decode","tokens":2}'
+    )
+    assert encode(StepFinished(0, 1.5, "decode", 2, 0.5, 0.0)).endswith(b'"tokens":2,"host":0.5,"device":0.0}')
 
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
@@ -185,11 +206,11 @@ def test_an_exception_leaves_every_event(path: Path) -> None:
         (b'{"type":"log"}\n', ":1: 'log' is no type of event: a trace begins with"),
         (ADDED, ":1: the first event is request_added: a trace begins with a line of type trace_started"),
         (
-            HEADER_LINE.replace(b'"schema":1', b'"schema":7,"more":[]'),
-            ":1: the trace has schema 7, this version reads schemas up to 1",
+            HEADER_LINE.replace(SCHEMA, b'"schema":7,"more":[]'),
+            f":1: the trace has schema 7, this version reads schemas up to {SCHEMA_VERSION}",
         ),
-        (HEADER_LINE.replace(b'"schema":1', b'"schema":0'), ":1: there is no schema 0: .* 1 to 1"),
-        (HEADER_LINE.replace(b'"schema":1', b'"schema":"1"'), ":1: is no trace_started: Expected `int`, got `str`"),
+        (HEADER_LINE.replace(SCHEMA, b'"schema":0'), f":1: there is no schema 0: .* 1 to {SCHEMA_VERSION}"),
+        (HEADER_LINE.replace(SCHEMA, b'"schema":"1"'), ":1: is no trace_started: Expected `int`, got `str`"),
         (HEADER_LINE + HEADER_LINE, ":2: a second trace_started: a file holds one trace"),
         (HEADER_LINE + ADDED + b"\n" + ADDED, ":3: is not JSON .*: each line is an event"),
         (HEADER_LINE + ADDED[:30] + b"\n" + ADDED, ":2: is not JSON"),
