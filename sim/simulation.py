@@ -74,6 +74,7 @@ def simulate(
     outputs: RecordedOutputs | None = None,
     tokenize: Tokenize | None = None,
     scheduler: type[Scheduler] | None = None,
+    lookahead: bool = False,
     record: bool = True,
     emit: Emit | None = None,
 ) -> SimulationResult:
@@ -83,7 +84,10 @@ def simulate(
     ``config.model``, or ``DEFAULT_MODEL`` if that is empty. ``cost_model``: by default the roofline of model and
     ``gpu``. ``config.num_kvcache_blocks`` = -1 stands for as many blocks as fit the card; a ``max_model_len``
     of -1 for all positions of the model. Options that say how a real card is used (``device``,
-    ``enforce_eager``, ``lookahead`` ...) change nothing here.
+    ``enforce_eager`` ...) change nothing here.
+
+    ``lookahead``: decide each step while the modelled GPU computes the one before, as the engine does on a real card;
+    ``config.lookahead``, which is on by default, is not asked.
 
     ``outputs``: the answers of a recorded run instead of drawn ones; see ``RecordedOutputs.choose_options``. For
     drawn ones an end-of-sequence id is made up, if there is none, so that ``output_len`` can end a request.
@@ -92,6 +96,7 @@ def simulate(
 
     Raises ``UserError`` for what cannot be used; a request that can never run is in ``rejected``.
     """
+    config = replace(config, lookahead=lookahead)
     if outputs is not None:
         config = outputs.choose_options(config)
     config, spec = _find_model(config, model)
@@ -107,7 +112,8 @@ def simulate(
 
     answers = DrawnOutputs(config.eos_token_ids, vocab_size) if outputs is None else outputs
     clock = VirtualClock()
-    backend = SimulatedBackend(clock, cost_model, answers, config.num_kvcache_blocks)
+    facts = {"hardware": card.name, "cost_model": type(cost_model).__name__}
+    backend = SimulatedBackend(clock, cost_model, answers, config.num_kvcache_blocks, facts=facts)
     events: list[AnyEvent] = []
     listener = _listener(events, record, emit)
     engine = Engine(config, backend, clock=clock, emit=listener, vocab_size=spec.vocab_size, scheduler=scheduler)

@@ -40,7 +40,7 @@ EXAMPLES = examples(
 MAX_ERROR_LINES = 5
 
 
-@takes("config", Config, panel="Engine", defaults={"model": "qwen3-0.6b"})
+@takes("config", Config, panel="Engine", defaults={"model": "qwen3-0.6b", "lookahead": False})
 @takes("reading", WorkloadInput, panel="Workload")
 def simulate(
     workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
@@ -86,6 +86,7 @@ def simulate(
                     gpu=gpu,
                     outputs=recorded,
                     tokenize=encode,
+                    lookahead=config.lookahead,
                     record=False,
                     emit=tee(*emits),
                 )

@@ -22,7 +22,7 @@ from nanovllm.trace.jsonl import read_trace
 from sim import simulate
 from sim.outputs import RecordedOutputs
 from sim.workload import WorkloadRequest, to_requests
-from tests.fakes import HashBackend
+from tests.fakes import DeferredHashBackend, HashBackend
 from tests.trace.damaged import damaged_traces
 
 CONFIG = Config(
@@ -46,10 +46,12 @@ def record(
     stop_conditions: dict[object, Callable[[Sequence], bool]] | None = None,
     abort_after: dict[int, object] | None = None,
     failing_calls: tuple[int, ...] = (),
+    lookahead: bool = False,
 ) -> list[AnyEvent]:
-    """Run a workload on another backend, whose tokens depend on the KV it sees and end requests now and then."""
+    """Run a workload on another backend, whose tokens depend on the KV it sees and end requests now and then.
+    ``lookahead``: it is given steps early."""
     events: list[AnyEvent] = []
-    backend = HashBackend(
+    backend = (DeferredHashBackend if lookahead else HashBackend)(
         CONFIG.num_kvcache_blocks, CONFIG.kvcache_block_size, vocab_size=vocab_size, failing_calls=failing_calls
     )
     engine = Engine(CONFIG, backend, clock=VirtualClock(), emit=events.append)
@@ -91,14 +93,15 @@ def workloads(draw: st.DrawFn) -> list[WorkloadRequest]:
     ]
 
 
-@given(workload=workloads())
-def test_a_simulation_repeats_the_decisions_of_a_recorded_run(workload: list[WorkloadRequest]) -> None:
-    recorded = record(workload)
-    repeated = simulate(CONFIG, workload, outputs=RecordedOutputs(recorded))
+@given(workload=workloads(), lookahead=st.booleans())
+def test_a_simulation_repeats_the_decisions_of_a_recorded_run(workload: list[WorkloadRequest], lookahead: bool) -> None:
+    recorded = record(workload, lookahead=lookahead)
+    repeated = simulate(CONFIG, workload, outputs=RecordedOutputs(recorded), lookahead=lookahead)
     assert decisions(repeated.events) == decisions(recorded)
 
 
-def test_all_ways_to_end_are_repeated() -> None:
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_all_ways_to_end_are_repeated(lookahead: bool) -> None:
     workload = [
         WorkloadRequest(id="eos", prompt_len=9, max_tokens=60),
         WorkloadRequest(id="ignores it", prompt_len=9, max_tokens=20, ignore_eos=True),
@@ -110,11 +113,12 @@ def test_all_ways_to_end_are_repeated() -> None:
         workload,
         stop_conditions={"stop text": lambda seq: seq.num_completion_tokens == 7},
         abort_after={4: "aborted"},
+        lookahead=lookahead,
     )
     assert sorted(reasons(recorded)) == ["aborted", "eos", "length", "stop", "stop"]
     outputs = RecordedOutputs(recorded)
     assert outputs.eos_token_ids == (3, 4)
-    repeated = simulate(Config(**{**options(CONFIG), "eos": -1}), workload, outputs=outputs)
+    repeated = simulate(Config(**{**options(CONFIG), "eos": -1}), workload, outputs=outputs, lookahead=lookahead)
     assert decisions(repeated.events) == decisions(recorded)
 
 
