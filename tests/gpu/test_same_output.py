@@ -1,5 +1,5 @@
 """The same 64 requests answered in many ways: alone and together, with graphs and without, sharing prefixes or not,
-chunked, preempted, looked ahead of. The answers are the same: in float32 token by token, in bfloat16 up to near ties."""
+chunked, preempted, looked ahead of. The answers are the same: in float32 all tokens, in bfloat16 up to near ties."""
 
 from __future__ import annotations
 

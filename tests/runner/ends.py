@@ -115,14 +115,15 @@ def assert_nothing_left(ended: Ended, shared_before: set[str]) -> None:
 
 
 def _processes_of_session(session: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getsid(int(path.name)) == session:
-                found.append(int(path.name))
-        except (ProcessLookupError, PermissionError):  # it has ended meanwhile, or is none of ours
-            continue
-    return found
+    pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in pids if _session_of(pid) == session]
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):  # it has ended meanwhile, or is none of ours
+        return None
 
 
 def _text_of(path: Path) -> str:

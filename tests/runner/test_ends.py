@@ -1,4 +1,4 @@
-"""A generation that is interrupted, fails or is killed in the middle leaves nothing behind but a trace of what it did."""
+"""A generation that is interrupted, fails or is killed leaves nothing behind but a trace of what it did."""
 
 from __future__ import annotations
 
