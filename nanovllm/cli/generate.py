@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,11 +14,12 @@ from nanovllm.cli.answers import Answers, StreamedAnswers
 from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_note, refuse_overwriting, show_progress
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view
-from nanovllm.cli.options import takes
+from nanovllm.cli.options import Profile, takes
 from nanovllm.cli.prompts import read_prompts, text_encoder
 from nanovllm.config import Config
 from nanovllm.errors import UserError
 from nanovllm.sampling_params import SamplingParams
+from nanovllm.trace.packed import check_writable
 
 if TYPE_CHECKING:
     from nanovllm.engine.request import Request
@@ -51,6 +52,7 @@ def generate(
     system: Annotated[str | None, typer.Option(help="A system message, put before each prompt.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Print text as it is generated.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write the trace to this file.")] = None,
+    profile: Profile = None,
     live: Live = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
     *,
@@ -63,6 +65,9 @@ def generate(
     what is finished is printed, the trace is closed.
     """
     refuse_overwriting(trace, file)
+    refuse_overwriting(profile, file, trace)
+    if profile is not None:
+        check_writable(profile)
     workload = read_prompts(prompts or [], file, sampling)
     if stream and any(request.arrival or request.arrival_step for request in workload):
         raise UserError(f"--stream wants requests that are all there at the start, but {file} tells of arrivals")
@@ -72,7 +77,8 @@ def generate(
     with show_progress(), ExitStack() as resources, load_llm(config, listeners(trace, view, resources)) as llm:
         requests = _to_requests(workload, llm, text_encoder(llm.tokenizer, chat=chat, system=system))
         answers = StreamedAnswers(workload, as_json) if stream else Answers(workload, as_json, view)
-        was_interrupted = answers.run(llm, requests)
+        with nullcontext() if profile is None else llm.profile(profile):
+            was_interrupted = answers.run(llm, requests)
     if was_interrupted:
         print_note(f"interrupted: {answers.num_finished} of {len(requests)} requests are finished")
         return EXIT_INTERRUPTED

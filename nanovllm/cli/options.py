@@ -13,11 +13,16 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
+Profile = Annotated[
+    Path | None,
+    typer.Option(help="Write what torch's profiler sees to this file (.json, .json.gz), with a range a step."),
+]
 Command = TypeVar("Command", bound=Callable[..., int | None])
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,20 @@ class LLM(TextGenerator):
             # Also when the last reference goes, and at the end of the process: the trace shall be whole.
             self._close = weakref.finalize(self, resources.pop_all().close)
         super().__init__(engine, tokenizer)
+        self._runner = runner
+
+    @contextmanager
+    def profile(self, path: str | Path) -> Iterator[None]:
+        """Write what the program and the card do within the block to ``path``, as torch's profiler sees it: see
+        ``nanovllm.runner.profiling``. Raises ``TraceError`` if the file cannot be written.
+
+        >>> with llm.profile("profile.json.gz"):
+        ...     llm.generate(["The capital of France is"])
+        """
+        from nanovllm.runner.profiling import profile_steps
+
+        with profile_steps(self._runner, lambda: self.engine.step_index, path):
+            yield
 
     def close(self) -> None:
         """Free the memory and close the trace. Calling it again does nothing."""

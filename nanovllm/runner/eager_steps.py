@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,7 @@ from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
 from nanovllm.runner.inputs import build_step_inputs
 from nanovllm.runner.sampler import build_sampling_inputs, sample
+from nanovllm.runner.steps import do_nothing
 
 
 class EagerSteps:
@@ -27,6 +30,7 @@ class EagerSteps:
         self._model = model
         self._attention = attention
         self._device = device
+        self.before_launch: Callable[[], object] = do_nothing
 
     def record_graphs(self) -> None:
         """See ``Steps``. There is nothing to record."""
@@ -40,6 +44,7 @@ class EagerSteps:
         """One sampled token for each sequence, ``[num_seqs]``."""
         inputs = build_step_inputs(sequences, self._config.kvcache_block_size, self._device)
         sampling_inputs = build_sampling_inputs(sequences, self._config.seed, self._vocab_size, self._device)
+        self.before_launch()
         attend = self._attention.begin_step(inputs.attention)
         hidden = self._model(inputs.token_ids, inputs.positions, attend)  # [num_tokens, hidden_size]
         logits = self._model.compute_logits(hidden[inputs.last_rows])  # [num_seqs, vocab_size]

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nanovllm.config import DEFAULT_MODEL_LEN, Config
+from nanovllm.engine.backend import PendingStep, StepTimes
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import ConfigError, MemoryPoolError, StepError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
 from nanovllm.runner.dummy_weights import fill_with_random_weights
+from nanovllm.runner.facts import card_name, versions
 from nanovllm.runner.kv_cache import allocate_pool, block_bytes, cpu_num_blocks, num_blocks_within
 from nanovllm.runner.memory import first_line, gib, is_out_of_memory, memory_bytes
 from nanovllm.runner.model_directory import read_eos_token_ids, resolve_model
-from nanovllm.runner.pending import PendingTokens
-from nanovllm.runner.steps import Steps, choose_attention, new_steps
+from nanovllm.runner.pending import CardStep, CpuStep
+from nanovllm.runner.profiling import Annotate
+from nanovllm.runner.steps import Steps, choose_attention, do_nothing, new_steps
 from nanovllm.runner.weights import load_weights
 from nanovllm.sampling_params import SamplingParams
 
@@ -55,16 +62,34 @@ class ModelRunner:
         """Which implementation attends: ``torch``, ``triton`` or ``flash``."""
         self.attention_reason = choice.reason
         """Why that one, in words."""
+        self.step_times = StepTimes(0.0, 0.0)
+        """See ``ObservedBackend``."""
+        self.annotate: Annotate = nullcontext
+        """Entered around the host's work for each batch; see ``profiling``."""
         self.num_kv_blocks = self._count_kv_blocks()
         self._steps: Steps | None = self._new_steps(self.num_kv_blocks, config)
         self._record_graphs(self._steps)
-        if self._steps.takes_unknown_tokens:  # what they sample stays on the card: the next need not wait for the host
+        self._takes_unknown_tokens = self._steps.takes_unknown_tokens
+        if self._takes_unknown_tokens:  # what they sample stays on the card: the next need not wait for the host
             self.submit = self._submit
 
     @property
     def name(self) -> str:
         """``cpu``, or ``cuda`` and the implementation of the attention."""
         return "cpu" if self.device.type == "cpu" else f"{self.device.type}, {self.attention} attention"
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """See ``ObservedBackend``."""
+        return {
+            "device": card_name(self.device),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "attention": self.attention,
+            "attention_reason": self.attention_reason,
+            "cuda_graphs": self._takes_unknown_tokens and not self.config.enforce_eager,
+            "tensor_parallel_size": self.config.tensor_parallel_size,
+            **versions(self.device),
+        }
 
     @property
     def vocab_size(self) -> int:
@@ -80,14 +105,21 @@ class ModelRunner:
 
     def execute(self, batch: ScheduledBatch) -> list[int]:
         """See ``Backend.execute``. Raises ``StepError`` if the step needs more memory than there is."""
-        return self._compute(batch).tolist()
+        return self._submit(batch).result()
 
-    def _submit(self, batch: ScheduledBatch) -> PendingTokens:
+    def _submit(self, batch: ScheduledBatch) -> PendingStep:
         """See ``AsynchronousBackend.submit``."""
-        return PendingTokens(self._compute(batch))
+        step = (CardStep if self.device.type == "cuda" else CpuStep)(self._note_times)
+        with self.annotate(batch):
+            step.send(self._compute(batch, step.start))
+        return step
 
-    def _compute(self, batch: ScheduledBatch) -> Tensor:
+    def _note_times(self, times: StepTimes) -> None:
+        self.step_times = times
+
+    def _compute(self, batch: ScheduledBatch, before_launch: Callable[[], object] = do_nothing) -> Tensor:
         assert self._steps is not None, "the runner is closed"
+        self._steps.before_launch = before_launch
         if self.config.num_threads != -1:
             torch.set_num_threads(self.config.num_threads)  # here: the setting is the process's, or one thread's
         try:

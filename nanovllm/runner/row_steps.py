@@ -7,6 +7,7 @@ All other steps are computed launch by launch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from nanovllm.runner.decode_graphs import DecodeBody, DecodeGraphs
 from nanovllm.runner.decode_rows import DecodeRows, SampledTokens
 from nanovllm.runner.inputs import StepInputs, build_step_inputs
 from nanovllm.runner.sampler import SamplingInputs, build_sampling_inputs, sample, seed_keys
+from nanovllm.runner.steps import do_nothing
 
 
 class RowSteps(ABC):
@@ -34,6 +36,7 @@ class RowSteps(ABC):
         self._config = config
         self._vocab_size = spec.vocab_size
         self._device = pool.device
+        self.before_launch: Callable[[], object] = do_nothing
         max_blocks = -(-config.max_model_len // config.kvcache_block_size)
         self._rows = DecodeRows(config.max_num_seqs, max_blocks, config.seed, pool.device)
         self._shares_prefixes = False
@@ -94,6 +97,7 @@ class RowSteps(ABC):
         num_rows = len(sequences)
         if self._rows.update(sequences, self._last):
             self._shares_prefixes = self._find_prefixes(num_rows)
+        self.before_launch()
         hidden = self._decode(num_rows, self._shares_prefixes)
         if any(_is_filtered(seq) for seq in sequences):
             logits = self._compute_logits(hidden)
@@ -118,6 +122,7 @@ class RowSteps(ABC):
         # Before the launches: what is sent waits for nothing that is queued.
         sampling_inputs = self._sampling_inputs(sequences) if is_filtered else None
         draws = self._draws(sequences)
+        self.before_launch()
         logits = self._compute_logits(self._compute_prompts(inputs))
         if sampling_inputs is not None:
             return sample(logits, sampling_inputs).int()

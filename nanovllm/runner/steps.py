@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
@@ -20,11 +21,18 @@ _KERNEL_HEAD_DIMS = (64, 96, 128, 256)
 _log = logging.getLogger(__name__)
 
 
+def do_nothing() -> None:
+    """What ``Steps.before_launch`` does unless it is replaced."""
+
+
 class Steps(Protocol):
     """Computes steps over one KV pool."""
 
     takes_unknown_tokens: bool
     """Whether the newest token of a sequence may be ``UNKNOWN_TOKEN`` if the step before sampled it."""
+    before_launch: Callable[[], object]
+    """Called in ``compute`` when the inputs are prepared, right before the model's work is launched. Whoever wants to
+    know the moment replaces it."""
 
     def record_graphs(self) -> None:
         """Record CUDA graphs of what they can stand for, unless the config says otherwise; while no KV is in the pool

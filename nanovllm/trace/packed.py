@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from nanovllm.errors import TraceError
+
 
 def open_for_reading(path: str | Path) -> BinaryIO:
     """Open a file for reading its unpacked bytes. Raises ``OSError``; reading may raise ``EOFError`` for packed bytes
@@ -38,6 +40,17 @@ def start_writing(file: BinaryIO, path: str | Path) -> BinaryIO:
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.truncate()
     return cast(BinaryIO, _PackedFile(file)) if is_packed(path) else file
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise ``TraceError`` if ``path`` cannot be written, and leave what is there as it is."""
+    existed = Path(path).exists()
+    try:
+        open_untouched(path).close()
+    except OSError as error:
+        raise TraceError.unwritable(path, error) from None
+    if not existed:
+        Path(path).unlink()
 
 
 @contextmanager
