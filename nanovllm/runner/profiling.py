@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ def profile_steps(runner: Annotated, step_index: Callable[[], int], path: str | 
     Raises ``TraceError``, before anything is done, if the file cannot be written.
     """
     check_writable(path)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler's library talks of itself on standard error
     activities = [ProfilerActivity.CPU]
     if runner.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)

@@ -203,3 +203,18 @@ def test_a_model_that_is_not_there_is_one_line(words: tuple[str, ...], part: str
     assert outcome.err.startswith(f"error: model {words[-1]!r}")
     assert part in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_a_profile_is_written_beside_the_answers(generate: RunCommand, tmp_path: Path) -> None:
+    outcome = generate("The quick brown fox", "--profile", tmp_path / "profile.json")
+    assert (outcome.code, outcome.out) == (0, generate("The quick brown fox").out)
+    events = json.loads((tmp_path / "profile.json").read_text())["traceEvents"]
+    names = [event["name"] for event in events if event["name"].startswith("step ")]
+    assert len(names) == 8
+    assert "step 7 decode 1 seqs 1 tokens" in names
+
+
+def test_a_profile_that_cannot_be_written_is_one_line(generate: RunCommand, tmp_path: Path) -> None:
+    outcome = generate("The quick", "--profile", tmp_path / "no" / "profile.json")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == f"error: {tmp_path}/no/profile.json: cannot be written: No such file or directory\n"
