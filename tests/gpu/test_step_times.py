@@ -63,7 +63,7 @@ def test_the_parts_of_a_step_fit_its_time(runner: ModelRunner, lookahead: bool) 
         assert end.host > 0
         assert end.device > 0
         assert start.time <= end.time
-    # The card computes one step at a time, and none before it is submitted. (Its own clock ticks by half a microsecond.)
+    # The card computes one step at a time, and none before it is submitted. (Its clock ticks by half a microsecond.)
     assert sum(end.device or 0.0 for end in ends) <= ends[-1].time - starts[0].time + 1e-6 * len(ends)
     assert all(later.time >= earlier.time for earlier, later in pairwise(ends))
 
