@@ -83,6 +83,15 @@ class FileError(UserError):
         """The error for a file that the system doesn't let us write."""
         return cls(path, f"cannot be written: {error.strerror}")
 
+    @classmethod
+    def unreadable(cls, path: object, error: OSError) -> Self:
+        """The error for a file that the system doesn't let us read."""
+        return cls(path, f"cannot be read: {error.strerror}")
+
+
+class CostTableError(FileError):
+    """Measured latencies, or coefficients fitted to some, that are missing, foreign or impossible."""
+
 
 class WorkloadError(FileError):
     """A workload file with a mistake in it."""

@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.model_spec import ModelSpec
+from sim.cost_models.host import BLIS_HOST, HostOverhead
 from sim.cost_models.step_time import StepTime
 from sim.hardware import GPU
 
@@ -22,25 +23,13 @@ _num_tokens = attrgetter("num_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostOverhead:
-    """Time that the GPU waits for the program. The defaults are BLIS's fit to vLLM 0.15 on an H100."""
-
-    step_s: float = 126e-6
-    """Each step."""
-    sequence_s: float = 4e-6
-    """Each sequence of a step."""
-    layer_s: float = 32e-6
-    """Each layer of the model, each step: launches, and kernels too small to fill the card."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Roofline:
     """The time of a step from ``model``, ``gpu`` and the number of GPUs that share each layer."""
 
     model: ModelSpec
     gpu: GPU
     tensor_parallel_size: int = 1
-    host: HostOverhead = HostOverhead()
+    host: HostOverhead = BLIS_HOST
 
     def step_time(self, batch: ScheduledBatch) -> StepTime:
         """See ``CostModel``. Every scheduled token is charged, also one that was computed before a preemption."""
@@ -67,7 +56,7 @@ class Roofline:
             kv_traffic_s=kv_read_s + num_tokens * self._kv_s_per_token,
             attention_s=max(0.0, attention_s - kv_read_s),
             communication_s=self._communication_s(num_seqs, num_tokens) if self.tensor_parallel_size > 1 else 0.0,
-            host_s=self.host.step_s + num_seqs * self.host.sequence_s + self.model.num_layers * self.host.layer_s,
+            host_s=self.host.of_step(num_seqs, self.model.num_layers),
         )
 
     # ---- memory: bytes over the rate that programs reach -----------------------------------------------------

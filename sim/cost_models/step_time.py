@@ -27,12 +27,16 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
     communication_s: float = 0.0
     """Between the GPUs of a tensor-parallel group."""
     host_s: float = 0.0
-    """The program around the kernels: scheduling, preparing inputs, launching, sampling, taking in the tokens."""
+    """The program around the kernels: scheduling, preparing inputs, launching, sampling, taking in the tokens. Where it
+    works ahead, this passes while the GPUs compute the step before."""
+    gap_s: float = 0.0
+    """What the GPUs wait for the program between two steps although it works ahead."""
 
     @property
     def device_s(self) -> float:
-        """What the GPUs take of it."""
-        return self.weights_s + self.matmul_s + self.kv_traffic_s + self.attention_s + self.communication_s
+        """What the GPUs take of it, with the gap before the step."""
+        kernels_s = self.weights_s + self.matmul_s + self.kv_traffic_s + self.attention_s
+        return kernels_s + self.communication_s + self.gap_s
 
     @property
     def total_s(self) -> float:
@@ -48,6 +52,7 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
             self.attention_s + other.attention_s,
             self.communication_s + other.communication_s,
             self.host_s + other.host_s,
+            self.gap_s + other.gap_s,
         )
 
 
