@@ -126,7 +126,7 @@ def multiply_rows(
     x, squares = (x.rows, x.squares) if isinstance(x, WeightedRows) else (x, None)
     (num_rows, in_size), out_size = x.shape, out.shape[1]
     num_parts = 1 if squares is None else len(squares)
-    cols, depth, slices, num_stages = parameters or rows_parameters(in_size, is_gated, x.itemsize, x.device)
+    cols, depth, slices, num_stages = parameters or rows_parameters(out_size, in_size, is_gated, x.itemsize, x.device)
     num_programs, padded_rows = triton.cdiv(out_size, cols), 16 if num_rows <= 16 else 32
     weighted = None
     if next_norm is not None:
