@@ -21,7 +21,12 @@ pytestmark = pytest.mark.gpu
 
 NUM_TOKENS = 24
 LENGTHS = (1, 2, 15, 16, 17, 33, 64, 100, 150)
-OPTIONS: dict[str, Any] = {"max_model_len": 256, "kvcache_block_size": 16, "num_kvcache_blocks": 160}
+OPTIONS: dict[str, Any] = {
+    "max_model_len": 256,
+    "max_num_batched_tokens": 512,
+    "kvcache_block_size": 16,
+    "num_kvcache_blocks": 160,
+}
 
 
 def prompts_below(vocab_size: int) -> list[list[int]]:

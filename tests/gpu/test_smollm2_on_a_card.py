@@ -37,7 +37,9 @@ def test_text_is_that_of_the_cpu(directory: Path, capsys: pytest.CaptureFixture[
     chats = [[{"role": "user", "content": question}] for question in QUESTIONS]
     prompts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False) for chat in chats]
     prompts.append(tokenizer("Once upon a time, in a small village by the sea,").input_ids)
-    config = Config(model=str(directory), kvcache_block_size=16, num_kvcache_blocks=80, max_num_seqs=4)
+    config = Config(
+        model=str(directory), kvcache_block_size=16, num_kvcache_blocks=80, max_num_seqs=4, max_num_batched_tokens=256
+    )
     on_cpu, on_card = (
         run_once(Config(**vars(config) | options), prompts, NUM_TOKENS).tokens
         for options in ({"device": "cpu", "dtype": "float32"}, {"dtype": "bfloat16", "attention": "triton"})

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from nanovllm.config import Config
-from nanovllm.runner.kv_cache import block_bytes
 from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.trace.events import ChunkScheduled, Preempted, PrefixHit
 from tests.gpu.models import VOCAB_SIZE, Reference
@@ -30,6 +29,7 @@ def config(wide_models: dict[str, Path]) -> Config:
         attention="triton",
         max_model_len=256,
         max_num_seqs=6,
+        max_num_batched_tokens=512,
         kvcache_block_size=16,
         num_kvcache_blocks=120,
     )
@@ -104,12 +104,21 @@ def test_block_sizes(block_size: int, config: Config, reference: Reference) -> N
 # ---- prompts -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("budget", [1, 7, 16, 33])
+@pytest.mark.parametrize("budget", [1, 7, 16, 33, 49, 97])
 def test_prompts_in_chunks(budget: int, config: Config, reference: Reference) -> None:
     config = replace(config, max_num_batched_tokens=budget)
     prompts = [prompt_of(length) for length in (40, 1, 16, 57)]
     got = check(reference, config, prompts, 12, arrival_steps=[0, 3, 5, 9])
     assert got.has(ChunkScheduled)
+
+
+@pytest.mark.parametrize("budget", [512, 16384])
+def test_steps_of_many_sizes(budget: int, config: Config, reference: Reference) -> None:
+    """Prompts alone and with others, of numbers of tokens around those that graphs are recorded for, and beyond."""
+    config = replace(config, max_num_batched_tokens=budget, max_num_seqs=40, num_kvcache_blocks=800)
+    lengths = [31, 32, 33, 47, 48, 49, 95, 96, 97, 200, 5, 8, *[233 + index % 5 for index in range(36)]]
+    arrivals = [*range(0, 20, 2), 20, 20, *[24] * 36]
+    check(reference, config, [prompt_of(length) for length in lengths], 6, arrival_steps=arrivals)
 
 
 @pytest.mark.parametrize("length", [16, 17, 31, 32, 33, 96])
@@ -129,18 +138,7 @@ def test_decodes_after_a_preemption(options: dict[str, Any], config: Config, ref
     assert got.has(Preempted)
 
 
-# ---- memory --------------------------------------------------------------------------------------------------
-
-
-def test_what_others_have_taken_is_not_counted(config: Config) -> None:
-    free_bytes, total_bytes = torch.cuda.mem_get_info()
-    others = torch.empty(free_bytes - total_bytes // 4, dtype=torch.uint8, device="cuda")
-    config = replace(config, num_kvcache_blocks=-1, kvcache_block_size=256, gpu_memory_utilization=0.9)
-    runner = ModelRunner(config)
-    pool_bytes = runner.num_kv_blocks * block_bytes(runner.spec, 256, runner.dtype)
-    assert 0.1 * total_bytes < pool_bytes < 0.25 * total_bytes
-    runner.close()
-    del others
+# ---- two at once ----------------------------------------------------------------------------------------------
 
 
 def test_two_runners_beside_each_other(config: Config, reference: Reference) -> None:

@@ -1,0 +1,27 @@
+"""A card that others use, too: a pool takes of what they have left. To be run while nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nanovllm.config import Config
+from nanovllm.model_spec import ModelSpec
+from nanovllm.runner.kv_cache import block_bytes
+from nanovllm.runner.model_runner import ModelRunner
+
+pytestmark = pytest.mark.gpu
+
+
+def test_what_others_have_taken_is_not_counted() -> None:
+    torch.cuda.empty_cache()
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    others = torch.empty(free_bytes - total_bytes // 4, dtype=torch.uint8, device="cuda")
+    runner = ModelRunner(Config(device="cuda"), spec=replace(ModelSpec.preset("qwen3-0.6b"), num_layers=2))
+    pool_bytes = runner.num_kv_blocks * block_bytes(runner.spec, runner.config.kvcache_block_size, runner.dtype)
+    assert 0.1 * total_bytes < pool_bytes < 0.25 * total_bytes
+    runner.close()
+    del others
+    torch.cuda.empty_cache()
