@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nanovllm.layers.group import Group
+
 # What torch's compiler calls for a linear layer on a CPU; there is no public name for it.
 _ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
@@ -54,3 +56,22 @@ class PackedLinear(Linear):
     def parts(self, packed: Tensor) -> dict[str, Tensor]:
         """Views of the parts of ``weight`` or ``bias``, by name."""
         return dict(zip(self.out_sizes, packed.split(list(self.out_sizes.values())), strict=True))
+
+
+class RowParallelLinear(Linear):
+    """A map whose input is spread over the ranks of a group: each has the columns of ``weight`` for its part, and their
+    products add up to the result."""
+
+    def __init__(self, in_size: int, out_size: int, *, bias: bool, dtype: torch.dtype, group: Group) -> None:
+        """``in_size``: of this rank's part."""
+        super().__init__(in_size, out_size, bias=bias, dtype=dtype)
+        self.group = group
+
+    @property
+    def bias_once(self) -> Tensor | None:
+        """The bias, but only on the rank that adds it to its product: the sum shall hold it once."""
+        return self.bias if self.group.rank == 0 else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[num_rows, in_size]`` of each rank -> ``[num_rows, out_size]``, on all the same."""
+        return self.group.all_reduce(linear(x, self.weight, self.bias_once))

@@ -53,7 +53,7 @@ class StoreParameters(NamedTuple):
 
 _DECODE = (  # from this many sequences on
     (65, DecodeParameters(num_shares=132, tile=16, num_warps=1, num_stages=3)),
-    (5, DecodeParameters(num_shares=66, tile=64, num_warps=4, num_stages=2)),
+    (5, DecodeParameters(num_shares=49, tile=64, num_warps=4, num_stages=2)),  # all programs fit the card at once
     (0, DecodeParameters(num_shares=66, tile=32, num_warps=4, num_stages=3)),
 )
 _DECODE_BEHIND_PREFIX = DecodeParameters(num_shares=132, tile=32, num_warps=1, num_stages=2)

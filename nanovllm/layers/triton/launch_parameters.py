@@ -47,13 +47,14 @@ def gemv_parameters(out_size: int, in_size: int) -> GemvParameters:
 def rows_parameters(out_size: int, in_size: int, is_gated: bool, itemsize: int, device: torch.device) -> RowsParameters:
     """For a few rows: four warps, which share the depth; fewer columns each where the card would not be full."""
     slices = 4
-    is_narrow = out_size <= 16 * multiprocessors(device)
-    cols = 8 if is_narrow or is_gated else 16
-    depth = (256 if is_narrow and not is_gated else 128) * 2 // itemsize
+    cols, depth, num_stages = 16, 128, 4
+    if out_size <= cols * multiprocessors(device):
+        cols, depth, num_stages = 8, 256, 3
+    depth = depth * 2 // itemsize
     while depth > 32 and in_size % (slices * depth) != 0:
         depth //= 2
     stage_bytes = slices * depth * (cols * (1 + is_gated) + 32) * itemsize
-    return RowsParameters(cols, depth, slices, fitting_stages(4 if cols == 16 else 3, stage_bytes, 0, device))
+    return RowsParameters(cols, depth, slices, fitting_stages(num_stages, stage_bytes, 0, device))
 
 
 def draw_parameters(num_rows: int) -> DrawParameters:
