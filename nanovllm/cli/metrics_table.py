@@ -9,10 +9,11 @@ from nanovllm.cli.console import print_table
 if TYPE_CHECKING:
     from nanovllm.trace.latency import Latency
     from nanovllm.trace.metrics import Metrics
+    from nanovllm.trace.step_times import PhaseTimes
 
 
 def print_metrics(metrics: Metrics) -> None:
-    """Two tables: how long requests took, and what the run did."""
+    """Tables: how long requests took, what the run did and, if it is told, where the time of its steps went."""
     from rich.table import Table
 
     latencies = {
@@ -31,6 +32,25 @@ def print_metrics(metrics: Metrics) -> None:
     table = Table("run", "", show_header=True)
     for name, value in _facts(metrics).items():
         table.add_row(name, value)
+    print_table(table)
+    if metrics.step_times:
+        print_step_times(metrics.step_times)
+
+
+def print_step_times(step_times: dict[str, PhaseTimes]) -> None:
+    """A table: what a step of each phase lasts, and what of it is the program's and the device's."""
+    from rich.table import Table
+
+    table = Table("time of a step", "", "mean", "p50", "p99", "device waits for program")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for phase, times in step_times.items():
+        waits = f"{duration(times.waited_s / times.num_steps)} a step, {times.waited_share:.1%}"
+        parts = {"in all": times.duration_s, "host": times.host_s, "device": times.device_s}
+        for part, latency in parts.items():
+            cells = [duration(value) for value in (latency.mean, latency.p50, latency.p99)]
+            is_first = part == "in all"
+            table.add_row(phase if is_first else "", part, *cells, waits if is_first else "")
     print_table(table)
 
 

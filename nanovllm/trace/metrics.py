@@ -4,7 +4,8 @@ Times. A token's time is the time of the ``StepFinished`` of its step. Latencies
 only requests that were completed (by ``eos``, ``stop`` or ``length``) enter them: aborted, failed and unfinished ones
 (a trace that was cut) are counted apart. Throughput counts every token that came out.
 
-Memory: one row a request, the token times of those in flight, one number for each distinct inter-token latency.
+Memory: one row a request, the token times of those in flight, one number for each distinct inter-token latency, three
+for each step that tells the parts of its time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.latency import Latency, summarize
 from nanovllm.trace.metrics_collector import MetricsCollector
 from nanovllm.trace.request_metrics import RequestMetrics
+from nanovllm.trace.step_times import PhaseTimes
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +89,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that computed nothing."""
     mean_tokens_per_step: float
     """Over the steps that computed something."""
+
+    step_times: dict[str, PhaseTimes]
+    """Phase -> where the time of its steps went, as far as the backend told."""
 
     requests: list[RequestMetrics]
     """A row a request, in the order in which they ended; unfinished ones last."""
@@ -160,6 +165,7 @@ def summarize_run(collector: MetricsCollector) -> Metrics:
         num_mixed_steps=steps["mixed"],
         num_empty_steps=steps["empty"],
         mean_tokens_per_step=_ratio(collector.computed_tokens, num_computing_steps),
+        step_times=collector.step_times.result(),
         requests=rows,
     )
 

@@ -30,6 +30,7 @@ from nanovllm.trace.events import (
 from nanovllm.trace.laws import BrokenLawError
 from nanovllm.trace.pool import BlockPool, read_pool_size
 from nanovllm.trace.request_metrics import RequestMetrics, RequestRecord
+from nanovllm.trace.step_times import StepTimesCollector
 
 
 class MetricsCollector:
@@ -53,6 +54,7 @@ class MetricsCollector:
         self.busy_s = 0.0
         self.num_steps: Counter[str] = Counter()
         """By phase; ``empty`` for those that computed nothing."""
+        self.step_times = StepTimesCollector()
         self.computed_tokens = 0
         self.looked_up_tokens = 0
         self.hit_tokens = 0
@@ -165,6 +167,7 @@ class MetricsCollector:
         self.num_steps[event.phase if event.tokens else "empty"] += 1
         if event.tokens:
             self.computed_tokens += event.tokens
+            self.step_times.take(event, self._step_start)
             blocks_in_use, cached_free_blocks = self._use_in_step
             self.sum_blocks_in_use += blocks_in_use
             self.sum_cached_free_blocks += cached_free_blocks

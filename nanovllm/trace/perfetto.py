@@ -1,8 +1,11 @@
 """A trace for https://ui.perfetto.dev (or chrome://tracing), in Chrome's JSON trace format.
 
-Two groups of tracks. *engine*: a slice per step, and counters of queues, blocks and tokens. *requests*: lanes with a
-slice per request, its phases inside it, and an arrow from each preemption to the resumption. Times are microseconds,
-to the nanosecond.
+Two groups of tracks. *engine*: a slice per step, counters of queues, blocks and tokens and, where a trace tells them,
+the two parts of each step. *requests*: lanes with a slice per request, its phases inside it, and an arrow from each
+preemption to the resumption. Times are microseconds, to the nanosecond.
+
+Of the parts of a step only the lengths are told. What the device computes is drawn up to the step's end, and the
+program's work up to where that begins: in truth a little of it comes after.
 
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
@@ -24,6 +27,8 @@ from nanovllm.trace.request_lanes import Life, LifeFollower, Phase, pack
 
 _ENGINE, _REQUESTS = 1, 2
 """Numbers of the two groups ("processes", in the format's words)."""
+_STEPS, _HOST, _DEVICE = 0, 1, 2
+"""Numbers of the engine's tracks ("threads")."""
 
 _Slice = dict[str, Any]
 
@@ -44,7 +49,7 @@ def to_chrome_trace(events: Iterable[AnyEvent], source: object = "events") -> di
     entries += _arrows(lanes)
     # Stable: what encloses comes before what begins with it, arrows last.
     entries.sort(key=lambda entry: (entry["ts"], -entry.get("dur", 0.0)))
-    names = _track_names(max((lane for lane, _ in lanes), default=-1) + 1)
+    names = _track_names(max((lane for lane, _ in lanes), default=-1) + 1, engine.has_parts)
     header = replay.header
     return {
         "displayTimeUnit": "ms",
@@ -74,14 +79,17 @@ def _slice(group: int, track: int, name: str, start: float, end: float, details:
     return {"ph": "X", "pid": group, "tid": track, "name": name, "ts": start_us, "dur": duration_us, "args": details}
 
 
-def _track_names(num_lanes: int) -> list[dict[str, Any]]:
+def _track_names(num_lanes: int, has_parts: bool) -> list[dict[str, Any]]:
     def named(kind: str, group: int, track: int, name: str) -> dict[str, Any]:
         return {"ph": "M", "pid": group, "tid": track, "name": kind, "args": {"name": name}}
 
     lanes = [named("thread_name", _REQUESTS, lane, f"lane {lane}") for lane in range(num_lanes)]
+    tracks = {_HOST: "host", _DEVICE: "device"} if has_parts else {}
+    parts = [named("thread_name", _ENGINE, track, name) for track, name in tracks.items()]
     return [
         named("process_name", _ENGINE, 0, "engine"),
-        named("thread_name", _ENGINE, 0, "steps"),
+        named("thread_name", _ENGINE, _STEPS, "steps"),
+        *parts,
         named("process_name", _REQUESTS, 0, "requests"),
         *lanes,
     ]
@@ -108,8 +116,14 @@ class _EngineTracks:
         self._counted: dict[str, int] = {}
         self._start = self._end = 0.0
         self._tokens = 0
+        self._host_end = self._device_end = 0.0
         self._computing: dict[str, int] = {}
         self._left: dict[str, int] = {}
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether some step told the parts of its time."""
+        return self._device_end > 0.0
 
     def take(self, event: AnyEvent, replay: Replay) -> None:
         """Take in an event, and the state after it."""
@@ -126,7 +140,18 @@ class _EngineTracks:
             self._end, self._left = event.time, _counts(replay, 0)
             details = {"step": event.step, "tokens": event.tokens, "requests": len(replay.scheduled)}
             name = event.phase if event.tokens else "empty"
-            self.entries.append(_slice(_ENGINE, 0, name, self._start, event.time, details))
+            self.entries.append(_slice(_ENGINE, _STEPS, name, self._start, event.time, details))
+            if event.host is not None and event.device is not None:
+                self._tell_parts(event.time, event.host, event.device, name, details)
+
+    def _tell_parts(self, end: float, host_s: float, device_s: float, name: str, details: dict[str, Any]) -> None:
+        """Parts of two steps never overlap."""
+        device_start = max(end - device_s, self._device_end)
+        host_end = max(device_start, self._host_end)
+        host_start = max(host_end - host_s, self._host_end)
+        self.entries.append(_slice(_ENGINE, _HOST, name, host_start, host_end, details))
+        self.entries.append(_slice(_ENGINE, _DEVICE, name, device_start, end, details))
+        self._host_end, self._device_end = host_end, end
 
     def finish(self, replay: Replay) -> None:
         """Tell what the last step left, and the end."""

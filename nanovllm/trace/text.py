@@ -57,6 +57,8 @@ def to_text(events: Iterable[AnyEvent], *, times: bool = False) -> Iterator[str]
 def _between_steps(event: AnyEvent) -> Iterator[str]:
     if isinstance(event, TraceStarted):
         yield _heading(event)
+        if event.facts:
+            yield f"on {', '.join(f'{_in_words(name)} {value}' for name, value in event.facts.items())}"
     elif isinstance(event, RequestAdded):
         prompt = counted(event.prompt_tokens, "token")
         yield f"+ request {event.request}: a prompt of {prompt}, at most {event.max_tokens} to generate"
@@ -67,6 +69,10 @@ def _between_steps(event: AnyEvent) -> Iterator[str]:
         yield f"- request {event.request} ends: {event.reason}"
     elif isinstance(event, BlocksFreed):
         yield f"- request {event.request} frees {blocks_named(event.blocks)}"
+
+
+def _in_words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _heading(header: TraceStarted) -> str:

@@ -1,0 +1,68 @@
+"""Where the time of steps went, phase by phase: to the program, to the device, and to waiting for the program."""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+
+from nanovllm.trace.events import StepFinished
+from nanovllm.trace.latency import Latency, summarize
+
+
+class PhaseTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the steps of one phase whose parts are told; see ``StepFinished``."""
+
+    num_steps: int
+    duration_s: Latency
+    """From a step's start to its end."""
+    host_s: Latency
+    device_s: Latency
+    waited_s: float
+    """What the device waited for the program, in all: what the steps lasted beyond its own time. Only the sum is
+    meaningful: a step is over when the program has looked, a little later than for the device."""
+
+    @property
+    def waited_share(self) -> float:
+        """Of the time of these steps, 0 to 1."""
+        total_s = self.duration_s.mean * self.num_steps
+        return self.waited_s / total_s if total_s else 0.0
+
+
+class StepTimesCollector:
+    """Takes in the ends of steps. Memory: three numbers a step that tells its parts."""
+
+    def __init__(self) -> None:
+        self._of_phase: dict[str, tuple[array[float], array[float], array[float]]] = {}
+
+    def take(self, event: StepFinished, start_s: float) -> None:
+        """``start_s``: when the step started."""
+        if event.host is None or event.device is None:
+            return
+        of_phase = self._of_phase.get(event.phase)
+        if of_phase is None:
+            of_phase = self._of_phase[event.phase] = array("d"), array("d"), array("d")
+        durations, hosts, devices = of_phase
+        durations.append(event.time - start_s)
+        hosts.append(event.host)
+        devices.append(event.device)
+
+    def result(self) -> dict[str, PhaseTimes]:
+        """Phase -> its times; no phase that had no such step."""
+        return {phase: _sum_up(*of_phase) for phase, of_phase in self._of_phase.items()}
+
+
+def _sum_up(durations: array[float], hosts: array[float], devices: array[float]) -> PhaseTimes:
+    return PhaseTimes(
+        num_steps=len(durations),
+        duration_s=_summarize(durations),
+        host_s=_summarize(hosts),
+        device_s=_summarize(devices),
+        waited_s=max(0.0, sum(durations) - sum(devices)),
+    )
+
+
+def _summarize(values: array[float]) -> Latency:
+    latency = summarize(values)
+    assert latency is not None, "a phase without a step is none"
+    return latency
