@@ -1,0 +1,69 @@
+"""The whole way: measure a backend, fit its coefficients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from nanovllm.config import Config
+from nanovllm.engine.backend import Backend, ObservedBackend
+from nanovllm.errors import ConfigError
+from sim.calibration.engine_time import measure_engine
+from sim.calibration.file import Calibration, short_name
+from sim.calibration.fit import fit_device, fit_host
+from sim.calibration.measure import MeasuredStep, measure_steps
+from sim.calibration.plan import plan_steps
+from sim.cost_models.shape import KINDS
+
+_FEWEST_STEPS = 4
+"""Of each kind: below, nothing can be said of the error."""
+
+
+def calibrate(
+    backend: Backend,
+    config: Config,
+    *,
+    model: str,
+    vocab_size: int,
+    reads_shared_blocks_once: bool = False,
+    report: Callable[[int, int], object] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Calibration:
+    """Measure ``backend``, which runs ``model`` with these options (``max_model_len`` chosen), and fit its steps.
+
+    ``reads_shared_blocks_once``: leading blocks that several decodes share cost it once. ``report`` is called with
+    the number of steps measured and planned. ``clock``: seconds, as a stopwatch has them. Raises ``ConfigError`` if
+    the options leave too few steps to measure.
+    """
+    config = replace(config, num_kvcache_blocks=backend.num_kv_blocks)
+    block_size = config.kvcache_block_size
+    plan = plan_steps(config, reads_shared_blocks_once=reads_shared_blocks_once)
+    shared_block_size = block_size if reads_shared_blocks_once else None
+    steps: dict[str, list[MeasuredStep]] = {kind: [] for kind in KINDS}
+    measured = measure_steps(
+        backend, plan, block_size, vocab_size=vocab_size, shared_block_size=shared_block_size, clock=clock
+    )
+    for number, step in enumerate(measured, start=1):
+        steps[step.shape.kind].append(step)
+        if report is not None:
+            report(number, len(plan))
+    for kind, of_kind in steps.items():
+        if len(of_kind) < _FEWEST_STEPS:
+            problem = (
+                f"room for {_FEWEST_STEPS} or more {kind} steps of the plan is needed: allow more blocks or tokens"
+            )
+            raise ConfigError("num_kvcache_blocks", backend.num_kv_blocks, problem)
+    engine_steps = list(measure_engine(config))
+    device = {kind: fit_device(of_kind) for kind, of_kind in steps.items()}
+    return Calibration(
+        model=short_name(model),
+        backend=backend.name,
+        facts=dict(backend.facts) if isinstance(backend, ObservedBackend) else {},
+        block_size=block_size,
+        num_blocks=backend.num_kv_blocks,
+        reads_shared_blocks_once=reads_shared_blocks_once,
+        device={kind: coefficients for kind, (coefficients, _) in device.items()},
+        host={kind: fit_host(of_kind, engine_steps) for kind, of_kind in steps.items()},
+        errors={kind: error for kind, (_, error) in device.items()},
+    )

@@ -1,0 +1,90 @@
+"""A calibration in a file: one small JSON object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from nanovllm.errors import ConfigError, CostTableError
+from nanovllm.trace.packed import written_whole
+from sim.cost_models.fitted import Coefficients, Fitted, HostCoefficients
+from sim.cost_models.shape import KINDS
+
+SCHEMA: Literal[1] = 1
+
+
+class FitError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far the fitted time on the device is from the measured one, as shares of it, on steps that were held out."""
+
+    num_fitted: int
+    num_held_out: int
+    mean: float
+    """Of the absolute errors."""
+    p90: float
+    worst: float
+    bias: float
+    """The mean error with its sign."""
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a backend's steps take, and of which backend that is true."""
+
+    kind: Literal["nanovllm calibration"] = "nanovllm calibration"
+    schema: Literal[1] = SCHEMA
+    model: str
+    """Its name, as ``nanovllm models`` lists it, or the last part of its path."""
+    backend: str
+    facts: dict[str, str | int | float | bool]
+    """What the backend tells of itself: card, versions, implementation of the attention ..."""
+    block_size: int
+    num_blocks: int
+    """Of the KV pool that was there."""
+    reads_shared_blocks_once: bool
+    device: dict[str, Coefficients]
+    """By kind of step; see ``sim.cost_models.shape.KINDS``."""
+    host: dict[str, HostCoefficients]
+    errors: dict[str, FitError]
+
+    def __post_init__(self) -> None:
+        for name in ("device", "host", "errors"):
+            if sorted(getattr(self, name)) != sorted(KINDS):
+                raise ValueError(f"{name} must have {', '.join(KINDS)}")
+
+    def cost_model(self, model: str) -> Fitted:
+        """The cost model for ``model``. Raises ``ConfigError`` if another one was measured."""
+        if short_name(model) != short_name(self.model):
+            raise ConfigError("model", model, f"the calibration is one of {self.model}")
+        block_size = self.block_size if self.reads_shared_blocks_once else None
+        return Fitted(device=self.device, host=self.host, block_size=block_size)
+
+
+def short_name(model: str) -> str:
+    """The last part of a path or Hub name, in lower case."""
+    return model.rstrip("/").rpartition("/")[2].lower()
+
+
+def read_calibration(path: str | Path) -> Calibration:
+    """Read a file. Raises ``CostTableError`` in one line for one that is missing, empty, foreign or impossible."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise CostTableError.unreadable(path, error) from None
+    if not data.strip():
+        raise CostTableError(path, "is empty: a calibration that `nanovllm calibrate` wrote is needed")
+    try:
+        calibration = msgspec.json.decode(data, type=Calibration)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CostTableError(path, f"is no calibration of schema {SCHEMA} ({error})") from None
+    return calibration
+
+
+def write_calibration(path: str | Path, calibration: Calibration) -> None:
+    """Write a file, whole or not at all. Raises ``CostTableError`` if that is not possible."""
+    data = msgspec.json.format(msgspec.json.encode(calibration), indent=2) + b"\n"
+    try:
+        with written_whole(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise CostTableError.unwritable(path, error) from error

@@ -1,0 +1,291 @@
+"""Calibration: coefficients that were put in are found again, and a file says of which backend they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from nanovllm.config import Config
+from nanovllm.engine.backend import StepTimes
+from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.sequence import Sequence
+from nanovllm.errors import ConfigError, CostTableError
+from sim.calibration import Calibration, calibrate, read_calibration, write_calibration
+from sim.calibration.nnls import nonnegative_least_squares
+from sim.calibration.plan import PlannedStep, plan_steps
+from sim.cost_models.fitted import TOKEN_KNOTS, Coefficients, token_features
+from sim.cost_models.shape import KINDS, StepShape, num_shared_blocks
+
+CONFIG = Config(
+    kvcache_block_size=16, num_kvcache_blocks=4096, max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=4096
+)
+TRUE = Coefficients(
+    step_s=1e-3,
+    token_s=(2e-5, 1e-5, 1e-5, 2e-5, 2e-5),
+    sequence_s=3e-5,
+    kv_token_s=1e-8,
+    shared_kv_token_s=1e-9,
+    chunk_pair_s=1e-9,
+)
+
+
+# ---- least squares -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(0, 10), min_size=5, max_size=5), st.integers(0, 10_000))
+def test_coefficients_that_are_not_negative_are_found_again(coefficients: list[float], seed: int) -> None:
+    features = np.random.default_rng(seed).uniform(0, 1, size=(40, 5))
+    found = nonnegative_least_squares(features, features @ np.array(coefficients))
+    assert found == pytest.approx(coefficients, abs=1e-6)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10_000))
+def test_no_small_change_of_the_found_coefficients_is_better(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    features, values = rng.normal(size=(20, 6)), rng.normal(size=20)
+    found = nonnegative_least_squares(features, values)
+    gradient = features.T @ (features @ found - values)
+    assert (found >= 0).all()
+    assert np.all(np.abs(gradient[found > 0]) < 1e-8)
+    assert np.all(gradient[found == 0] > -1e-8)
+
+
+def test_a_coefficient_that_would_be_negative_is_0() -> None:
+    features = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    assert nonnegative_least_squares(features, np.array([3.0, 2.0, 1.0])) == pytest.approx([2.0, 0.0])
+    assert nonnegative_least_squares(np.zeros((3, 2)), np.ones(3)) == pytest.approx([0.0, 0.0])
+
+
+# ---- features ------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 5000))
+def test_every_token_is_counted_once(num_tokens: int) -> None:
+    assert sum(token_features(num_tokens)) == num_tokens
+    assert len(token_features(num_tokens)) == len(TOKEN_KNOTS)
+
+
+def decode_of(*tables: list[int]) -> list[Sequence]:
+    seqs = []
+    for table in tables:
+        seq = Sequence([1] * (4 * len(table)))
+        seq.block_table, seq.num_scheduled_tokens = table, 1
+        seqs.append(seq)
+    return seqs
+
+
+def test_shared_leading_blocks_are_counted_for_all_but_one() -> None:
+    assert num_shared_blocks(decode_of([1, 2, 3], [1, 2, 4], [1, 2, 5, 6])) == 4
+    assert num_shared_blocks(decode_of([1, 2], [3, 4], [5])) == 0
+    assert num_shared_blocks(decode_of([1, 2], [1, 2], [7, 8], [7])) == 2 + 1
+    shape = StepShape.of(ScheduledBatch(decode_of([1, 2, 3], [1, 2, 4]), False), 4)
+    assert (shape.decode_kv_tokens, shape.shared_kv_tokens, shape.kind) == (24, 8, "decode")
+
+
+# ---- the plan ------------------------------------------------------------------------------------------------
+
+
+def test_all_planned_steps_fit() -> None:
+    plan = plan_steps(CONFIG, reads_shared_blocks_once=True)
+    assert len(set(plan)) == len(plan) > 100
+    for step in plan:
+        assert len(step.decodes) + len(step.chunks) <= 64
+        assert not step.chunks or len(step.decodes) + sum(tokens for _, tokens in step.chunks) <= 2048
+        assert step.num_blocks(16) <= 4096
+        assert all(step.num_shared_tokens < cached for cached in step.decodes)
+    assert not any(step.num_shared_tokens for step in plan_steps(CONFIG, reads_shared_blocks_once=False))
+
+
+def test_a_step_takes_shared_blocks_once() -> None:
+    assert PlannedStep((64 + 5, 64 + 5), ((0, 17),), 64).num_blocks(16) == 4 + 2 * 1 + 2
+
+
+# ---- a backend whose times are known -------------------------------------------------------------------------
+
+
+class KnownBackend:
+    """Takes as long as ``TRUE`` says."""
+
+    name = "known"
+    facts: Mapping[str, Any] = {"device": "a card"}
+
+    def __init__(self, num_kv_blocks: int = CONFIG.num_kvcache_blocks) -> None:
+        self.num_kv_blocks = num_kv_blocks
+        self.step_times = StepTimes(0.0, 0.0)
+
+    def execute(self, batch: ScheduledBatch) -> list[int]:
+        blocks = [block for seq in batch.sequences for block in seq.block_table]
+        assert max(blocks) < self.num_kv_blocks
+        for seq in batch.sequences:
+            assert len(seq.block_table) * 16 >= seq.num_cached_tokens + seq.num_scheduled_tokens
+        device_s = TRUE.step_time(StepShape.of(batch, 16)).total_s
+        self.step_times = StepTimes(0.0, device_s)
+        return [7] * len(batch.sequences)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Stopwatch:
+    """Makes every step take a millisecond longer than its device was busy."""
+
+    def __init__(self, backend: KnownBackend) -> None:
+        self.backend = backend
+        self.now_s = 0.0
+        self.is_running = False
+
+    def __call__(self) -> float:
+        if self.is_running:
+            self.now_s += self.backend.step_times.device_s + 1e-3
+        self.is_running = not self.is_running
+        return self.now_s
+
+
+@pytest.fixture(scope="module")
+def calibration() -> Calibration:
+    backend = KnownBackend()
+    return calibrate(
+        backend,
+        CONFIG,
+        model="models/Tiny",
+        vocab_size=100,
+        reads_shared_blocks_once=True,
+        clock=Stopwatch(backend),
+    )
+
+
+def test_the_times_that_were_put_in_are_found_again(calibration: Calibration) -> None:
+    assert calibration.device["mixed"].chunk_pair_s == pytest.approx(TRUE.chunk_pair_s, rel=1e-3)
+    assert calibration.device["decode"].kv_token_s == pytest.approx(TRUE.kv_token_s, rel=1e-3)
+    assert calibration.device["decode"].shared_kv_token_s == pytest.approx(TRUE.shared_kv_token_s, rel=1e-3)
+    assert calibration.device["prefill"].sequence_s == pytest.approx(TRUE.sequence_s, rel=1e-3)
+    for kind in KINDS:
+        assert calibration.errors[kind].worst < 1e-3
+        assert calibration.errors[kind].num_held_out >= calibration.errors[kind].num_fitted / 5
+        assert calibration.host[kind].step_s >= 1e-3 * 0.99
+
+
+def test_the_model_predicts_device_and_host(calibration: Calibration) -> None:
+    seqs = decode_of([1, 2], [3, 4])
+    time = calibration.cost_model("tiny").step_time(ScheduledBatch(seqs, False))
+    expected = TRUE.step_s + 2 * (TRUE.token_s[0] + TRUE.sequence_s) + 16 * TRUE.kv_token_s
+    assert time.device_s == pytest.approx(expected, rel=1e-3)
+    assert time.host_s > 0
+
+
+def test_another_model_is_refused(calibration: Calibration) -> None:
+    with pytest.raises(ConfigError, match=r"^model='qwen3-0.6b' is not allowed: the calibration is one of tiny$"):
+        calibration.cost_model("qwen3-0.6b")
+
+
+def test_too_small_a_pool_is_refused() -> None:
+    backend = KnownBackend(4)
+    with pytest.raises(ConfigError, match=r"^num_kvcache_blocks=4 is not allowed: room for \d+ or more decode steps"):
+        calibrate(backend, CONFIG, model="tiny", vocab_size=100)
+
+
+# ---- the file ------------------------------------------------------------------------------------------------
+
+
+def test_a_file_gives_back_what_was_written(calibration: Calibration, tmp_path: Path) -> None:
+    path = tmp_path / "card.json"
+    write_calibration(path, calibration)
+    assert read_calibration(path) == calibration
+    first = path.read_bytes()
+    write_calibration(path, calibration)
+    assert path.read_bytes() == first
+
+
+def _fields(calibration: Calibration) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(calibration)
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty: a calibration that `nanovllm calibrate` wrote is needed"),
+        (b" \n", "is empty"),
+        (b"not json", "is no calibration of schema 1"),
+        (b"\xff\xff", "is no calibration of schema 1"),
+        (b"[]", "is no calibration of schema 1"),
+        (b'{"type": "trace_started"}', "is no calibration of schema 1"),
+        (b"[" * 100_000, "is no calibration of schema 1"),
+    ],
+)
+def test_a_foreign_file_is_one_clear_line(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "card.json"
+    path.write_bytes(content)
+    with pytest.raises(CostTableError, match=problem) as caught:
+        read_calibration(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"schema": 2}, r"`\$.schema`"),
+        ({"kind": "something"}, r"`\$.kind`"),
+        ({"block_size": "16"}, r"`\$.block_size`"),
+        ({"colour": "red"}, "colour"),
+        ({"host": {}}, "host must have decode, prefill, mixed"),
+    ],
+)
+def test_an_impossible_file_is_one_clear_line(
+    calibration: Calibration, tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    path = tmp_path / "card.json"
+    path.write_bytes(msgspec.json.encode({**_fields(calibration), **change}))
+    with pytest.raises(CostTableError, match=problem):
+        read_calibration(path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("step_s", -1e-3), ("token_s", [1e-3])])
+def test_an_impossible_coefficient_is_one_clear_line(
+    calibration: Calibration, tmp_path: Path, name: str, value: object
+) -> None:
+    fields = _fields(calibration)
+    fields["device"]["decode"][name] = value
+    path = tmp_path / "card.json"
+    path.write_bytes(msgspec.json.encode(fields))
+    with pytest.raises(CostTableError, match=r"negative|token_s has 1 values, 5 are needed"):
+        read_calibration(path)
+
+
+def test_files_that_cannot_be_read_or_written_are_one_clear_line(calibration: Calibration, tmp_path: Path) -> None:
+    with pytest.raises(CostTableError, match=r"nowhere.json: cannot be read: No such file"):
+        read_calibration(tmp_path / "nowhere.json")
+    with pytest.raises(CostTableError, match=r"cannot be written: No such file"):
+        write_calibration(tmp_path / "nowhere" / "card.json", calibration)
+
+
+# ---- a real backend ------------------------------------------------------------------------------------------
+
+
+def test_a_real_backend_is_calibrated_in_no_time() -> None:
+    pytest.importorskip("torch", reason="the real backend needs torch")
+    from nanovllm.model_spec import ModelSpec
+    from nanovllm.runner.model_runner import ModelRunner
+
+    shape = {"num_layers": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "num_kv_heads": 1}
+    spec = replace(ModelSpec.preset("qwen3-0.6b"), **shape, head_dim=16, vocab_size=128)
+    config = replace(CONFIG, num_kvcache_blocks=80, max_num_seqs=8, max_num_batched_tokens=300, num_threads=1)
+    config = replace(config, device="cpu", max_model_len=1024)
+    runner = ModelRunner(config, spec=spec)
+    try:
+        found = calibrate(runner, config, model="tiny", vocab_size=spec.vocab_size)
+    finally:
+        runner.close()
+    assert found.facts["attention"] == "torch"
+    assert found.device["decode"].step_s > 0
+    assert set(found.errors) == set(KINDS)
