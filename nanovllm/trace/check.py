@@ -13,6 +13,7 @@ import msgspec
 
 from nanovllm.errors import ContradictionError
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlockEvicted,
     BlocksAllocated,
@@ -33,6 +34,8 @@ from nanovllm.trace.laws import LAWS
 from nanovllm.trace.replay import Replay
 
 _REASONS_WITH_A_TOKEN = ("eos", "stop", "length")
+_POLICIES_THAT_RANK = ("priority", "shortest_first")
+"""They choose whom they admit and preempt, in whatever order requests came."""
 _REASONS = (*_REASONS_WITH_A_TOKEN, "aborted", "error")
 
 
@@ -124,7 +127,15 @@ class _Checker:
                 "arrival", f"request {event.request} is handed over at {event.time} s, before {event.arrival} s"
             )
 
-    def _watch_order(self, event: ChunkScheduled) -> None:
+    @property
+    def _ranks(self) -> bool:
+        header = self._replay.header
+        return header is not None and header.policy in _POLICIES_THAT_RANK
+
+    def _watch_order(self, event: ChunkScheduled | Admitted) -> None:
+        state = self._replay.requests.get(event.request)
+        if self._ranks or (state is not None and state.is_prefilling):
+            return
         for request in self._replay.waiting:
             if request == event.request:
                 return
@@ -134,7 +145,7 @@ class _Checker:
 
     def _watch_victim(self, event: Preempted) -> None:
         running = self._replay.running
-        if running and running[-1] != event.request:
+        if running and running[-1] != event.request and not self._ranks:
             self._report("victim", f"request {event.request} is preempted, but {running[-1]} is at the tail")
 
     def _watch_caching(self, event: PrefixHit | BlocksHashed) -> None:
@@ -169,11 +180,17 @@ class _Checker:
             self._report("held", f"request {event.request} is held for {event.reason!r}, which is not so")
 
     def _would_fit(self, request: RequestId) -> bool:
-        """Whether a whole request fits even if all its blocks had to be new."""
+        """Whether a whole request fits, beside what the prompts of others still need, even if all its blocks had to be
+        new."""
         state, pool = self._replay.requests.get(request), self._replay.pool
         if state is None:
             return False
         num_missing = -(-state.num_tokens // pool.block_size) - len(state.block_table)
+        num_missing += sum(
+            -(-other.num_tokens // pool.block_size) - len(other.block_table)
+            for other in map(self._replay.requests.__getitem__, self._replay.running)
+            if other.is_prefilling
+        )
         return num_missing + (self._option("watermark_blocks") or 0) <= len(pool.free_blocks)
 
     def _watch_reason(self, event: RequestFinished) -> None:
@@ -202,10 +219,14 @@ class _Checker:
         self._phases = set()
         self._got_token_before, self._got_token = self._got_token, set()
 
-    def _count_chunk(self, event: ChunkScheduled) -> None:
+    def _watch_slots(self, event: Admitted | ChunkScheduled) -> None:
         limit, num_running = self._option("max_num_seqs"), len(self._replay.running)
-        if limit is not None and event.remaining == 0 and num_running > limit:
+        if limit is not None and num_running > limit:
             self._report("slots", f"{num_running} requests run, max_num_seqs is {limit}")
+
+    def _count_chunk(self, event: ChunkScheduled) -> None:
+        if event.remaining == 0:
+            self._watch_slots(event)
         self._count_tokens(event.tokens, "prefill")
 
     def _count_decode(self, event: DecodeScheduled) -> None:
@@ -258,6 +279,7 @@ class _Checker:
 _Watch = Callable[[_Checker, Any], None]
 _BEFORE: dict[type, _Watch] = {
     RequestAdded: _Checker._watch_arrival,
+    Admitted: _Checker._watch_order,
     ChunkScheduled: _Checker._watch_order,
     Preempted: _Checker._watch_victim,
     PrefixHit: _Checker._watch_caching,
@@ -268,6 +290,7 @@ _BEFORE: dict[type, _Watch] = {
 }
 _AFTER: dict[type, _Watch] = {
     StepStarted: _Checker._start_step,
+    Admitted: _Checker._watch_slots,
     ChunkScheduled: _Checker._count_chunk,
     DecodeScheduled: _Checker._count_decode,
     BlockEvicted: _Checker._note_evicted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from nanovllm.trace.events import (
+    Admitted,
     BlockEvicted,
     BlocksAllocated,
     BlocksFreed,
@@ -184,10 +185,23 @@ class EngineState:
 
     # ---- scheduling ------------------------------------------------------------------------------------------
 
+    def admit(self, event: Admitted) -> None:
+        """A waiting request runs from now on, however much of its prompt is missing."""
+        state = self._get(event.request)
+        state.require("waiting", "admitted")
+        self._run(state)
+        state.is_prefilling = True
+
+    def _run(self, state: RequestState) -> None:
+        self.waiting.remove(state.request)
+        self.running.append(state.request)
+        state.status = "running"
+
     def schedule_chunk(self, event: ChunkScheduled) -> None:
         """The next tokens of a prompt are computed; after the last of them the request runs."""
         state = self._get(event.request)
-        state.require("waiting", "prefilled")
+        if not state.is_prefilling:
+            state.require("waiting", "prefilled")
         end = event.start + event.tokens
         is_within = event.tokens > 0 and event.remaining >= 0 and end + event.remaining == state.num_tokens
         if event.start != state.num_cached_tokens or not is_within:
@@ -198,9 +212,10 @@ class EngineState:
             )
         self._schedule(state, event.tokens)
         if event.remaining == 0:
-            self.waiting.remove(event.request)
-            self.running.append(event.request)
-            state.status = "running"
+            if state.is_prefilling:
+                state.is_prefilling = False
+            else:
+                self._run(state)
 
     def schedule_decode(self, event: DecodeScheduled) -> None:
         """Each of these running requests computes one token."""

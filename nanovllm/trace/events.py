@@ -110,8 +110,16 @@ class BlockEvicted(Event, frozen=True, gc=False):
     hash: str
 
 
+class Admitted(Event, frozen=True, gc=False):
+    """The request went from ``waiting`` to the tail of ``running`` with its first blocks. Told by policies in which a
+    request runs from its first chunk on; by the others, its last chunk says it. Since schema 2."""
+
+    request: RequestId
+
+
 class ChunkScheduled(Event, frozen=True, gc=False):
-    """Prefill: this step computes tokens ``[start, start + tokens)``. ``remaining`` > 0: more chunks follow."""
+    """Prefill: this step computes tokens ``[start, start + tokens)``. ``remaining`` > 0: more chunks follow; otherwise
+    a request that still waits goes to the tail of ``running``."""
 
     request: RequestId
     start: int
@@ -209,6 +217,7 @@ AnyEvent = (
     | PrefixHit
     | BlocksAllocated
     | BlockEvicted
+    | Admitted
     | ChunkScheduled
     | DecodeScheduled
     | Preempted

@@ -11,7 +11,8 @@ REPLAYED_LAWS = {
     "time": "Time never runs backwards.",
     "step": "Steps are numbered upward; each is finished before the next starts, and decisions are made in a step.",
     "request": "An event names a request that was added and has not ended; its id is free again after its end.",
-    "queue": "A request is prefilled from waiting, and decoded, preempted and given tokens in running.",
+    "queue": "A request is prefilled from waiting, or in running if it was admitted; it is decoded, preempted and "
+    "given tokens in running.",
     "counts": "The counts that an event states are those that follow from the events before it.",
     "chunk": "A chunk starts where the cached tokens end, has at least one token and ends within the sequence.",
     "decode": "A decode computes the newest token of a sequence whose other tokens are all cached.",
@@ -32,8 +33,9 @@ WATCHED_LAWS = {
     "references": "The reference count of a block is the number of tables that hold it.",
     "slots": "No more than max_num_seqs requests run.",
     "budget": "A step with a prefill computes at most max_num_batched_tokens tokens, decodes in it included.",
-    "order": "Waiting requests are scheduled in the order of their queue, so a preempted one before later arrivals.",
-    "victim": "It is the request at the tail of running that is preempted.",
+    "order": "Unless the policy ranks them, waiting requests are scheduled in the order of their queue, so a preempted "
+    "one before later arrivals.",
+    "victim": "Unless the policy ranks them, it is the request at the tail of running that is preempted.",
     "hand_out": "A block is evicted only to be handed out at once.",
     "caching_off": "Without prefix caching nothing is published or hit.",
     "held": "A request is held for the reason that is stated.",

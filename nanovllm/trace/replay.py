@@ -19,6 +19,7 @@ from typing import Any
 from nanovllm.errors import ContradictionError
 from nanovllm.trace.engine_state import EngineState
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlockEvicted,
     BlocksAllocated,
@@ -96,6 +97,7 @@ _HANDLERS: dict[type, Callable[[Any, Any], None]] = {
     PrefixHit: EngineState.hit,
     BlocksAllocated: EngineState.allocate,
     BlockEvicted: EngineState.evict,
+    Admitted: EngineState.admit,
     ChunkScheduled: EngineState.schedule_chunk,
     DecodeScheduled: EngineState.schedule_decode,
     Preempted: EngineState.preempt,

@@ -31,6 +31,8 @@ class RequestState(msgspec.Struct, gc=False, array_like=True):
     """Leading blocks of the table that are shareable."""
     block_table: list[int] = []
     finish_reason: str | None = None
+    is_prefilling: bool = False
+    """Whether it was admitted to ``running`` and part of its prompt is not scheduled yet."""
 
     @property
     def num_completion_tokens(self) -> int:
@@ -71,3 +73,4 @@ class RequestState(msgspec.Struct, gc=False, array_like=True):
         self.block_table = []
         self.num_published_blocks = 0
         self.num_cached_tokens = 0
+        self.is_prefilling = False

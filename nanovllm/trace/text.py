@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlockEvicted,
     BlocksAllocated,
@@ -112,6 +113,9 @@ class _StepText:
     def _allocate(self, event: BlocksAllocated) -> None:
         self._of(event.request, f"new {blocks_named(event.blocks)}")
 
+    def _admit(self, event: Admitted) -> None:
+        self._of(event.request, "admitted")
+
     def _schedule_chunk(self, event: ChunkScheduled) -> None:
         self._of(event.request, f"chunk {chunk_range(event)}")
 
@@ -147,6 +151,7 @@ class _StepText:
 _TELLERS: dict[type, Callable[[Any, Any], None]] = {
     PrefixHit: _StepText._hit,
     BlocksAllocated: _StepText._allocate,
+    Admitted: _StepText._admit,
     ChunkScheduled: _StepText._schedule_chunk,
     DecodeScheduled: _StepText._schedule_decode,
     Held: _StepText._hold,

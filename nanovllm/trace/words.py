@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlockEvicted,
     BlocksAllocated,
@@ -64,6 +65,7 @@ _CLAUSES: dict[type, Callable[[Any], str]] = {
     PrefixHit: lambda e: f"found {e.tokens} tokens of request {e.request} in the cache ({blocks_named(e.blocks)})",
     BlocksAllocated: lambda e: f"gave request {e.request} {blocks_named(e.blocks)}",
     BlockEvicted: lambda e: f"evicted block {e.block}",
+    Admitted: lambda e: f"admitted request {e.request}",
     ChunkScheduled: lambda e: (
         f"scheduled tokens {e.start}..{e.start + e.tokens} of request {e.request}'s {e.start + e.tokens + e.remaining}"
     ),

@@ -215,7 +215,7 @@ def test_an_exception_leaves_every_event(path: Path) -> None:
         (HEADER_LINE + ADDED + b"\n" + ADDED, ":3: is not JSON .*: each line is an event"),
         (HEADER_LINE + ADDED[:30] + b"\n" + ADDED, ":2: is not JSON"),
         (HEADER_LINE + b"null\n", ":2: is no event: each line is an object with a type"),
-        (HEADER_LINE + b'{"type":"hit"}\n', ":2: 'hit' is no type of event: the types are block_evicted, .*"),
+        (HEADER_LINE + b'{"type":"hit"}\n', ":2: 'hit' is no type of event: the types are admitted, block_evicted, .*"),
         (HEADER_LINE + b'{"type":"hit"}', ":2: 'hit' is no type of event"),
         (
             HEADER_LINE + ADDED.replace(b'"max_tokens":2', b'"max_tokens":2.5'),

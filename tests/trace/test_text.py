@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlockEvicted,
     BlocksAllocated,
@@ -36,6 +37,7 @@ EVENTS: list[AnyEvent] = [
     PrefixHit("B", [5, 6], 32),
     BlockEvicted(7, "a" * 16),
     BlocksAllocated("B", [7, 8]),
+    Admitted("B"),
     ChunkScheduled("B", 32, 20, 12),
     Held("C", "no_blocks"),
     BlocksHashed("B", [7], ["b" * 16]),
@@ -58,7 +60,7 @@ run on cpu with tiny, policy prefill_first: block_size 16, num_blocks 64
 + request B: a prompt of 64 tokens, at most 8 to generate
 ! request D is refused: pool_too_small, needs 70 of 64 blocks
 ! request E is refused: too_long
-step 3 prefill 20 tokens | B: hit 32 (blocks 5 6), new blocks 7 8, chunk 32..52 of 64, 12 remain | held C: no_blocks
+step 3 prefill 20 tokens | B: hit 32 (blocks 5 6), new blocks 7 8, admitted, chunk 32..52 of 64, 12 remain | held C: no_blocks
     evicted block 7: its cached content is forgotten
     published block 7 of request B
 - request F ends: aborted
