@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any
 
 from nanovllm.checks import (
@@ -18,7 +19,16 @@ from nanovllm.checks import (
 from nanovllm.errors import ConfigError
 from nanovllm.trace.pool import MAX_NUM_BLOCKS
 
-POLICIES = ("prefill_first",)
+_OPTIONS_OF_MIXED = ("admit_by", "max_prefill_tokens_per_request")
+OPTIONS_OF_POLICIES: dict[str, tuple[str, ...]] = {
+    "prefill_first": (),
+    "mixed": _OPTIONS_OF_MIXED,
+    "priority": (*_OPTIONS_OF_MIXED, "ageing"),
+    "shortest_first": (*_OPTIONS_OF_MIXED, "ageing"),
+}
+"""The policies, each with the options that only some of them have."""
+POLICIES = tuple(OPTIONS_OF_POLICIES)
+ADMISSIONS = ("prompt", "chunk")
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "torch", "triton", "flash")
@@ -30,9 +40,17 @@ _FROM_1 = ("max_num_seqs", "max_num_batched_tokens", "kvcache_block_size", "tens
 _FROM_1_OR_AUTOMATIC = {
     "max_model_len": (MAX_WHOLE_NUMBER, "what the model allows"),
     "num_kvcache_blocks": (MAX_NUM_BLOCKS, "all that fit"),
+    "max_prefill_tokens_per_request": (MAX_WHOLE_NUMBER, "no cap"),
     "num_threads": (1024, "one a core"),
 }
 """The largest value, and what -1 stands for."""
+_CHOICES = {
+    "policy": POLICIES,
+    "admit_by": ADMISSIONS,
+    "device": DEVICES,
+    "dtype": DTYPES,
+    "attention": ATTENTIONS,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +79,15 @@ class Config:
     preemptions."""
     policy: str = "prefill_first"
     """Who is scheduled when; one of ``POLICIES``."""
+    admit_by: str = "prompt"
+    """What must fit the KV pool for a request to be admitted: its whole prompt, or only its next chunk; one of
+    ``ADMISSIONS``. Not for prefill_first."""
+    max_prefill_tokens_per_request: int = -1
+    """The most prompt tokens of one request in one step, unless it is alone. -1: as many as the budget has left. Not
+    for prefill_first."""
+    ageing: float = -1
+    """By how much a request gains upon later ones with every step: in levels of priority, or tokens of length for
+    shortest_first. 0: never. -1: 0.01 levels, or 1 token. Only for these two."""
     eos: int | tuple[int, ...] = -1
     """End-of-sequence token id, or several. -1: none."""
     lookahead: bool = True
@@ -100,15 +127,25 @@ class Config:
         for name in ("enable_prefix_caching", "enforce_eager", "lookahead"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "true or false")
-        for name, allowed in (("policy", POLICIES), ("device", DEVICES), ("dtype", DTYPES), ("attention", ATTENTIONS)):
+        for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(name, getattr(self, name), f"one of {', '.join(allowed)}")
+        self._check_policy_options()
         share = self.gpu_memory_utilization
         if not is_number(share) or not 0 < share <= 1:
             raise ConfigError("gpu_memory_utilization", share, "a share above 0, at most 1")
         if not isinstance(self.model, str):
             raise ConfigError("model", self.model, "a directory or a name, as text")
         self._check_eos()
+
+    def _check_policy_options(self) -> None:
+        if not is_number(self.ageing) or (self.ageing < 0 and self.ageing != -1):
+            raise ConfigError("ageing", self.ageing, "a number from 0 upward, or -1 for the policy's own")
+        for name in dict.fromkeys(chain.from_iterable(OPTIONS_OF_POLICIES.values())):
+            chosen = getattr(self, name)
+            if name not in OPTIONS_OF_POLICIES[self.policy] and chosen != getattr(Config, name):
+                having = [policy for policy, names in OPTIONS_OF_POLICIES.items() if name in names]
+                raise ConfigError(name, chosen, f"only for policy {', '.join(having)}; this is {self.policy}")
 
     def _check_eos(self) -> None:
         ids = self.eos if isinstance(self.eos, Sequence) else (self.eos,)
@@ -144,6 +181,7 @@ class Config:
             "enable_prefix_caching": self.enable_prefix_caching,
             "watermark_blocks": self.watermark_blocks,
             "eos": sorted(self.eos_token_ids),
+            **{name: getattr(self, name) for name in OPTIONS_OF_POLICIES[self.policy]},
         }
 
     @classmethod

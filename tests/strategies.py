@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from nanovllm.config import Config
+from nanovllm.config import ADMISSIONS, OPTIONS_OF_POLICIES, POLICIES, Config
 from nanovllm.engine.request import Request
 from nanovllm.sampling_params import SamplingParams
 
@@ -14,6 +14,12 @@ VOCAB_SIZE = 3
 
 MAX_PROMPT_LEN = 14
 MAX_TOKENS = 12
+
+_POLICY_OPTIONS = {
+    "admit_by": st.sampled_from(ADMISSIONS),
+    "max_prefill_tokens_per_request": st.one_of(st.just(-1), st.integers(1, 6)),
+    "ageing": st.sampled_from([-1, 0, 0.5]),
+}
 
 token_ids = st.integers(0, VOCAB_SIZE - 1)
 
@@ -50,6 +56,7 @@ def workloads(draw: st.DrawFn, max_requests: int = 7) -> list[Request]:
                 prompt_token_ids=draw(prompts()),
                 sampling_params=draw(sampling_params()),
                 arrival_step=arrival_step,
+                priority=draw(st.integers(-1, 1)),
             )
         )
     return requests
@@ -61,6 +68,7 @@ def configs(draw: st.DrawFn, requests: list[Request] | None = None, **options: o
 
     ``options`` are taken as they are.
     """
+    policy = options.get("policy") or draw(st.sampled_from(POLICIES))
     block_size = draw(st.integers(1, 5))
     num_tokens = [
         len(request.prompt_token_ids) + request.sampling_params.max_tokens - 1 for request in requests or ()
@@ -75,5 +83,7 @@ def configs(draw: st.DrawFn, requests: list[Request] | None = None, **options: o
         "watermark_blocks": draw(st.sampled_from([0, 0, 0, 1, 3])),
         "eos": draw(st.sampled_from([-1, -1, -1, 0, (1, 2)])),
         "lookahead": draw(st.booleans()),
+        "policy": policy,
+        **{name: draw(_POLICY_OPTIONS[name]) for name in OPTIONS_OF_POLICIES[policy]},
     }
     return Config.from_options(**{**drawn, **options})

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 from hypothesis import given
 
-from nanovllm.config import Config
+from nanovllm.config import OPTIONS_OF_POLICIES, Config
 from nanovllm.errors import ConfigError, UserError
 from tests.strategies import configs
 
@@ -32,7 +32,10 @@ NO_INT = [1.0, "4", None, True]
         ("enable_prefix_caching", [1, 0, "yes", None], "true or false"),
         ("enforce_eager", [1, 0, "yes", None], "true or false"),
         ("lookahead", [1, 0, "on", None], "true or false"),
-        ("policy", ["fifo", "", None, ["prefill_first"]], "one of prefill_first"),
+        ("policy", ["fifo", "", None, ["prefill_first"]], "one of prefill_first, mixed, priority, shortest_first"),
+        ("admit_by", ["", None, "block"], "one of prompt, chunk"),
+        ("max_prefill_tokens_per_request", [0, -2, *NO_INT], f"{FROM_1}, or -1 for no cap"),
+        ("ageing", [-0.5, -2, float("nan"), "1", None, True], "a number from 0 upward, or -1 for the policy's own"),
         ("device", ["gpu", "", None], "one of auto, cpu, cuda"),
         ("dtype", ["int8", "", None], "one of auto, float32, bfloat16, float16"),
         ("gpu_memory_utilization", [0, -0.5, 1.1, float("nan"), "0.9", None, True], "a share above 0, at most 1"),
@@ -111,6 +114,25 @@ def test_no_sequence_is_longer_than_the_model_has_positions(chosen: int, default
         Config(max_model_len=513).for_positions(512, *defaults)
 
 
+@pytest.mark.parametrize(
+    ("policy", "option", "value", "having"),
+    [
+        ("prefill_first", "admit_by", "chunk", "mixed, priority, shortest_first; this is prefill_first"),
+        (
+            "prefill_first",
+            "max_prefill_tokens_per_request",
+            8,
+            "mixed, priority, shortest_first; this is prefill_first",
+        ),
+        ("mixed", "ageing", 0, "priority, shortest_first; this is mixed"),
+    ],
+)
+def test_an_option_of_another_policy_is_refused(policy: str, option: str, value: object, having: str) -> None:
+    expected = f"{option}={value!r} is not allowed: only for policy {having}"
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        Config(policy=policy, **{option: value})
+
+
 def test_a_config_never_changes() -> None:
     with pytest.raises(FrozenInstanceError):
         Config().max_num_seqs = 3
@@ -128,4 +150,5 @@ def test_what_decisions_depend_on_is_told_under_the_names_of_traces(config: Conf
         "enable_prefix_caching": config.enable_prefix_caching,
         "watermark_blocks": config.watermark_blocks,
         "eos": sorted(config.eos_token_ids),
+        **{name: getattr(config, name) for name in OPTIONS_OF_POLICIES[config.policy]},
     }

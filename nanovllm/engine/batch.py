@@ -26,5 +26,16 @@ class ScheduledBatch(NamedTuple):
 
     @property
     def phase(self) -> str:
-        """``prefill`` or ``decode``, as the trace names it."""
+        """``prefill``, ``decode`` or ``mixed``, as the trace names it."""
         return "prefill" if self.is_prefill else "decode"
+
+
+class MixedBatch(ScheduledBatch):
+    """A step that decodes and prefills: ``is_prefill`` is true, and the sequences that decode come first."""
+
+    __slots__ = ()
+
+    @property
+    def phase(self) -> str:
+        """``mixed``."""
+        return "mixed"

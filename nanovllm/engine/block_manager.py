@@ -76,21 +76,24 @@ class BlockManager:
 
     # ---- admission -------------------------------------------------------------------------------------------
 
-    def can_allocate(self, seq: Sequence, num_reserved_blocks: int = 0) -> int | None:
+    def can_allocate(
+        self, seq: Sequence, num_reserved_blocks: int = 0, max_new_tokens: int | None = None
+    ) -> int | None:
         """How many leading blocks of ``seq`` can be reused, or None if the whole sequence does not fit now.
 
-        ``num_reserved_blocks`` must stay free. A hit on a free block is charged like a new one: reviving it
-        takes it off the free list.
+        ``num_reserved_blocks`` must stay free. ``max_new_tokens``: only so many tokens behind the hits need fit. A hit
+        on a free block is charged like a new one: reviving it takes it off the free list.
         """
         hits = self._find_cached_blocks(seq)
         num_free_hits = sum(not self.ref_counts[block] for block in hits)
-        num_new_blocks = self.num_blocks_for(seq.num_tokens) - len(hits)
+        num_new_blocks = self.num_blocks_for(self._first_end(seq, len(hits), max_new_tokens)) - len(hits)
         if num_new_blocks + num_free_hits + num_reserved_blocks > len(self.free_blocks):
             return None
         return len(hits)
 
-    def allocate(self, seq: Sequence, num_cached_blocks: int) -> None:
-        """Give ``seq`` its block table: ``num_cached_blocks`` reused blocks, then new ones for all its tokens."""
+    def allocate(self, seq: Sequence, num_cached_blocks: int, max_new_tokens: int | None = None) -> None:
+        """Give ``seq`` its block table: ``num_cached_blocks`` reused blocks, then new ones for all its tokens, or for
+        the next ``max_new_tokens``."""
         assert not seq.block_table, f"{seq!r} is already allocated"
         # Hits first: a new block must not be one that is about to be hit.
         hits = self._find_cached_blocks(seq)[:num_cached_blocks]
@@ -106,7 +109,14 @@ class BlockManager:
             seq.num_prefix_hit_tokens = seq.num_cached_tokens
         if hits and self._emit is not None:
             self._emit(PrefixHit(seq.request_id, list(hits), seq.num_cached_tokens))
-        self._append_new_blocks(seq, self.num_blocks_for(seq.num_tokens) - num_cached_blocks)
+        end = self._first_end(seq, num_cached_blocks, max_new_tokens)
+        self._append_new_blocks(seq, self.num_blocks_for(end) - num_cached_blocks)
+
+    def _first_end(self, seq: Sequence, num_cached_blocks: int, max_new_tokens: int | None) -> int:
+        """How far a sequence comes whose first chunk follows so many hits."""
+        if max_new_tokens is None:
+            return seq.num_tokens
+        return min(seq.num_tokens, num_cached_blocks * self.block_size + max_new_tokens)
 
     def _find_cached_blocks(self, seq: Sequence) -> list[int]:
         """Leading blocks of ``seq`` that are in the cache, up to the first miss, never its last block: something
@@ -139,6 +149,15 @@ class BlockManager:
         """Append a block to the table of ``seq`` if its newest token has no slot yet."""
         if self.needs_block(seq):
             self._append_new_blocks(seq, 1)
+
+    def num_missing_blocks(self, seq: Sequence, num_tokens: int) -> int:
+        """Blocks that the table of ``seq`` lacks to hold its first ``num_tokens`` tokens."""
+        return max(0, self.num_blocks_for(num_tokens) - len(seq.block_table))
+
+    def extend(self, seq: Sequence, num_tokens: int) -> None:
+        """Append the blocks that the table of ``seq`` lacks to hold its first ``num_tokens`` tokens."""
+        if count := self.num_missing_blocks(seq, num_tokens):
+            self._append_new_blocks(seq, count)
 
     def _append_new_blocks(self, seq: Sequence, count: int) -> None:
         for block in islice(self.free_blocks, count):

@@ -25,7 +25,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     arrival_step: int | None = None
     stop_condition: Callable[[Sequence], bool] | None = None
     """See ``Sequence``."""
+    priority: int = 0
+    """For the policy ``priority``: the lower, the earlier. The others take no notice of it."""
 
     def to_sequence(self) -> Sequence:
         """A fresh sequence for the scheduler. Raises ``RequestError`` for an unusable prompt."""
-        return Sequence(self.prompt_token_ids, self.sampling_params, self.request_id, self.stop_condition)
+        return Sequence(
+            self.prompt_token_ids, self.sampling_params, self.request_id, self.stop_condition, self.priority
+        )

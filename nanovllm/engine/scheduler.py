@@ -172,7 +172,7 @@ class Scheduler:
     def _schedule_chunk(self, seq: Sequence, num_tokens: int, num_remaining_tokens: int) -> None:
         """Compute the next ``num_tokens`` of the sequence; one whose prompt is then complete starts to run."""
         seq.num_scheduled_tokens = num_tokens
-        if num_remaining_tokens == 0:
+        if num_remaining_tokens == 0 and seq.status is SequenceStatus.WAITING:
             seq.status = SequenceStatus.RUNNING
             self.waiting.popleft()
             self.running.append(seq)

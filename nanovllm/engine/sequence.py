@@ -56,6 +56,7 @@ class Sequence:
         "num_scheduled_tokens",
         "num_tokens",
         "num_tokens_limit",
+        "priority",
         "request_id",
         "sampling_params",
         "status",
@@ -69,16 +70,19 @@ class Sequence:
         sampling_params: SamplingParams | None = None,
         request_id: RequestId | None = None,
         stop_condition: Callable[[Sequence], bool] | None = None,
+        priority: int = 0,
     ) -> None:
         """``token_ids``: the prompt. ``request_id``: None lets the scheduler number it.
 
         ``stop_condition``: asked after each new token whether the request ends here (reason ``stop``).
+        ``priority``: for the policy ``priority``; the lower, the earlier.
         Raises ``RequestError`` for an empty prompt or ids that are no token ids.
         """
         self.token_ids = _checked_token_ids(token_ids)
         self.sampling_params = SamplingParams() if sampling_params is None else sampling_params
         self.request_id = cast(RequestId, request_id)  # None only until the scheduler numbers it
         self.stop_condition = stop_condition
+        self.priority = priority
         self.status = SequenceStatus.WAITING
         self.finish_reason: str | None = None
 

@@ -28,20 +28,23 @@ class GrowsOnRemainderOne(BlockManager):
 class ChargesOnlyNewBlocks(BlockManager):
     """Thinks that hits cost nothing, also those that it must take off the free list (ATOM 902)."""
 
-    def can_allocate(self, seq: Sequence, num_reserved_blocks: int = 0) -> int | None:
+    def can_allocate(
+        self, seq: Sequence, num_reserved_blocks: int = 0, max_new_tokens: int | None = None
+    ) -> int | None:
         """As ours, without the free hits."""
         num_hits = len(self._find_cached_blocks(seq))
-        num_new_blocks = self.num_blocks_for(seq.num_tokens) - num_hits
+        num_new_blocks = self.num_blocks_for(self._first_end(seq, num_hits, max_new_tokens)) - num_hits
         return num_hits if num_new_blocks + num_reserved_blocks <= self.num_free_blocks else None
 
 
 class TakesNewBlocksFirst(BlockManager):
     """Takes new blocks off the free list before it claims the hits, which may be next on that list (vLLM 10507)."""
 
-    def allocate(self, seq: Sequence, num_cached_blocks: int) -> None:
+    def allocate(self, seq: Sequence, num_cached_blocks: int, max_new_tokens: int | None = None) -> None:
         """As ours, in the other order."""
         hits = self._find_cached_blocks(seq)[:num_cached_blocks]
-        self._append_new_blocks(seq, self.num_blocks_for(seq.num_tokens) - num_cached_blocks)
+        end = self._first_end(seq, num_cached_blocks, max_new_tokens)
+        self._append_new_blocks(seq, self.num_blocks_for(end) - num_cached_blocks)
         for block in hits:
             self.free_blocks.pop(block, None)
             self.ref_counts[block] += 1
@@ -114,9 +117,9 @@ class KeepsStaleHashes(BlockManager):
 class PublishesBeforeComputing(BlockManager):
     """Lets others find a block as soon as it is allocated (nano-vLLM 208, SGLang 38319)."""
 
-    def allocate(self, seq: Sequence, num_cached_blocks: int) -> None:
+    def allocate(self, seq: Sequence, num_cached_blocks: int, max_new_tokens: int | None = None) -> None:
         """As ours, and publish all full blocks at once."""
-        super().allocate(seq, num_cached_blocks)
+        super().allocate(seq, num_cached_blocks, max_new_tokens)
         seq.num_scheduled_tokens = seq.num_tokens - seq.num_cached_tokens
         self.hash_blocks(seq)
         seq.num_scheduled_tokens = 0

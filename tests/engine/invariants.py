@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from nanovllm.engine.block_manager import BlockContent, BlockManager
+from nanovllm.engine.policies.mixed import MixedScheduler
+from nanovllm.engine.policies.ranked import RankedScheduler
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence, SequenceStatus
 
@@ -72,10 +74,15 @@ def check_scheduler(scheduler: Scheduler) -> None:
         assert seq.num_tokens == len(seq.token_ids) < seq.num_tokens_limit
         assert seq.num_scheduled_tokens == 0
         assert len(seq.block_table) <= manager.num_blocks_for(seq.num_tokens_limit - 1)
+    prefilling = scheduler._prefilling if isinstance(scheduler, MixedScheduler) else {}
+    assert set(prefilling) <= set(scheduler.running)
     for seq in scheduler.running:
         assert seq.status is SequenceStatus.RUNNING
-        assert seq.num_cached_tokens == seq.num_tokens - 1, "all but the newest token is computed"
-        assert seq.num_completion_tokens >= 1
+        if seq in prefilling:
+            assert 0 < seq.num_cached_tokens < seq.num_tokens
+        else:
+            assert seq.num_cached_tokens == seq.num_tokens - 1, "all but the newest token is computed"
+            assert seq.num_completion_tokens >= 1
         assert len(seq.block_table) == manager.num_blocks_for(seq.num_cached_tokens)
     for seq in scheduler.waiting:
         assert seq.status is SequenceStatus.WAITING
@@ -85,6 +92,32 @@ def check_scheduler(scheduler: Scheduler) -> None:
             assert seq.num_cached_tokens < seq.num_tokens
         else:
             assert seq.num_cached_tokens == 0
+
+
+def check_policy(scheduler: Scheduler) -> None:
+    """What the scheduler's policy keeps on top of that."""
+    if isinstance(scheduler, RankedScheduler):
+        check_ranked(scheduler)
+    elif isinstance(scheduler, MixedScheduler):
+        check_mixed(scheduler)
+    else:
+        check_prefill_first(scheduler)
+
+
+def check_ranked(scheduler: RankedScheduler) -> None:
+    """Each that is there has its rank, and each that waits stands once in the queue of ranks."""
+    assert set(scheduler._ranks) == set(scheduler.sequences.values())
+    queued = [seq for _, seq in scheduler._queue if seq.status is SequenceStatus.WAITING]
+    assert sorted(map(id, queued)) == sorted(map(id, scheduler.waiting))
+    assert not any(seq.block_table for seq in scheduler.waiting)
+
+
+def check_mixed(scheduler: MixedScheduler) -> None:
+    """Blocks are held by those that run, and nobody ever overtakes anybody: one is admitted from the head of waiting,
+    preempted from the tail of running, and preempted ones wait at the head."""
+    assert not any(seq.block_table for seq in scheduler.waiting)
+    assert [*scheduler.running, *scheduler.waiting] == list(scheduler.sequences.values())
+    assert list(scheduler._prefilling) == [seq for seq in scheduler.running if seq in scheduler._prefilling]
 
 
 def check_prefill_first(scheduler: Scheduler) -> None:
