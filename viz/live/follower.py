@@ -97,6 +97,8 @@ class Follower:
         self.phase = ""
         """Of the step, once it is finished."""
         self.step_start_s: float | None = None
+        self.step_parts_s: tuple[float, float] | None = None
+        """Host and device time of the step, once it is finished, if they are told."""
         self.activities: dict[RequestId, palette.Look] = {}
         """What the step does with a request, unless nothing."""
         self.allocated: set[int] = set()
@@ -190,6 +192,7 @@ class Follower:
 
     def _finish_step(self, event: StepFinished) -> None:
         self.phase = event.phase
+        self.step_parts_s = None if event.host is None or event.device is None else (event.host, event.device)
         self.is_frame_open = False
 
 

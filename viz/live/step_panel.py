@@ -36,7 +36,11 @@ def _doing(follower: Follower) -> str:
 
 def _duration(follower: Follower) -> str:
     start_s, end_s = follower.step_start_s, follower.replay.time
-    return "" if start_s is None or follower.replay.is_in_step else f"took {seconds(end_s - start_s)}"
+    if start_s is None or follower.replay.is_in_step:
+        return ""
+    parts = follower.step_parts_s
+    told = "" if parts is None else f": host {seconds(parts[0])}, device {seconds(parts[1])}"
+    return f"took {seconds(end_s - start_s)}{told}"
 
 
 def seconds(duration_s: float) -> str:
