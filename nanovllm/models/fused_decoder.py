@@ -17,7 +17,7 @@ from nanovllm.attention.triton.decode_launch import DecodeAttention, DecodeStep
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.prefill_launch import PrefillStep, attend_chunks, store
 from nanovllm.attention.triton.prefix_launch import PrefixAttention
-from nanovllm.layers.linear import Linear
+from nanovllm.layers.linear import RowParallelLinear
 from nanovllm.layers.triton.elementwise import rms_norm, silu_mul
 from nanovllm.layers.triton.linear import MAX_FUSED_ROWS, fused_linear, fused_linear_before_norm
 from nanovllm.layers.triton.rows import WeightedRows
@@ -48,7 +48,7 @@ class FusedDecoder:
     ) -> Tensor:
         """``token_ids`` ``[num_rows]``: each sequence's newest token. Returns the hidden states ``[num_rows,
         hidden_size]``, ready for ``compute_logits``."""
-        hidden = F.embedding(token_ids, self._model.embed_tokens.weight)  # [num_rows, hidden_size]
+        hidden = self._model.embed_tokens(token_ids)  # [num_rows, hidden_size]
         is_small = len(token_ids) <= MAX_FUSED_ROWS
         weighted: WeightedRows | None = None
         pdl = self._pdl
@@ -71,7 +71,7 @@ class FusedDecoder:
     def prefill(self, token_ids: Tensor, positions: Tensor, slot_mapping: Tensor, step: PrefillStep) -> Tensor:
         """Tensors as in ``StepInputs``; a slot below 0 takes no token. Returns the hidden states ``[num_tokens,
         hidden_size]``."""
-        hidden = F.embedding(token_ids, self._model.embed_tokens.weight)  # [num_tokens, hidden_size]
+        hidden = self._model.embed_tokens(token_ids)  # [num_tokens, hidden_size]
         heads = (self.shape.num_heads, self.shape.head_dim)
         for index, layer in enumerate(self._model.layers):
             qkv = self._project_qkv(layer, hidden, is_small=False)
@@ -86,7 +86,7 @@ class FusedDecoder:
         return hidden
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
-        """``[n, hidden_size]`` -> ``[n, vocab_size]``."""
+        """See ``Decoder.compute_logits``; ``hidden`` is not normed yet."""
         head = self._model.embed_tokens if self._model.lm_head is None else self._model.lm_head
         return F.linear(rms_norm(hidden, self._model.norm.weight, self._eps, pdl=self._pdl), head.weight)
 
@@ -104,10 +104,10 @@ class FusedDecoder:
         """Output projection and feed-forward network, each added to the residual stream ``hidden``."""
         output, norm = layer.self_attn.o_proj, layer.post_attention_layernorm.weight
         gate_up, down = layer.mlp.gate_up_proj, layer.mlp.down_proj
-        hidden = _add_linear(hidden, attended, output.weight, output.bias)
+        hidden = _add_linear(hidden, attended, output)
         normed = rms_norm(hidden, norm, self._eps, pdl=self._pdl)
         gated = silu_mul(F.linear(normed, gate_up.weight, gate_up.bias), pdl=self._pdl)
-        return _add_linear(hidden, gated, down.weight, down.bias)
+        return _add_linear(hidden, gated, down)
 
     def _finish_small_layer(self, index: int, attended: Tensor, hidden: Tensor) -> tuple[Tensor, WeightedRows | None]:
         """``_finish_layer`` of a few rows. Returns what goes into the next layer, too, if its norm has begun."""
@@ -126,19 +126,29 @@ class FusedDecoder:
         return self._add_small(gated, layer.mlp.down_proj, hidden, later[0].input_layernorm.weight if later else None)
 
     def _add_small(
-        self, x: Tensor, linear: Linear, hidden: Tensor, next_norm: Tensor | None
+        self, x: Tensor, linear: RowParallelLinear, hidden: Tensor, next_norm: Tensor | None
     ) -> tuple[Tensor, WeightedRows | None]:
         """``hidden + x W^T + b``, and the same with the norm that comes next begun, where that pays and is safe."""
+        group, weight = linear.group, linear.weight
+        if group.size > 1:  # the norm is one of the sum over all ranks
+            residual = hidden if group.rank == 0 else None
+            return group.all_reduce(fused_linear(x, weight, linear.bias_once, residual=residual, pdl=self._pdl)), None
         if next_norm is None or len(x) == 1 or x.dtype == torch.float16:
-            return fused_linear(x, linear.weight, linear.bias, residual=hidden, pdl=self._pdl), None
-        return fused_linear_before_norm(x, linear.weight, linear.bias, hidden, next_norm, pdl=self._pdl)
+            return fused_linear(x, weight, linear.bias, residual=hidden, pdl=self._pdl), None
+        return fused_linear_before_norm(x, weight, linear.bias, hidden, next_norm, pdl=self._pdl)
 
 
 def _weight(norm: torch.nn.Module | None) -> Tensor | None:
     return None if norm is None else norm.weight
 
 
-def _add_linear(hidden: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``hidden + x W^T + b``: the product sums into ``hidden`` itself."""
-    hidden.addmm_(x, weight.T)
-    return hidden if bias is None else hidden.add_(bias)
+def _add_linear(hidden: Tensor, x: Tensor, linear: RowParallelLinear) -> Tensor:
+    """``hidden + x W^T + b``, where the product sums into ``hidden`` itself. The first rank of a group adds what they
+    all have, and their sums are summed up."""
+    if linear.group.rank == 0:
+        hidden.addmm_(x, linear.weight.T)
+    else:
+        torch.mm(x, linear.weight.T, out=hidden)
+    if linear.bias_once is not None:
+        hidden.add_(linear.bias_once)
+    return linear.group.all_reduce(hidden)

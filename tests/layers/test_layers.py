@@ -9,6 +9,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from nanovllm.layers.activation import silu_and_mul
 from nanovllm.layers.embedding import Embedding
+from nanovllm.layers.group import SingleGroup, VocabularyShard
 from nanovllm.layers.linear import PackedLinear
 from nanovllm.layers.norm import RMSNorm
 
@@ -50,6 +51,6 @@ def test_silu_and_mul() -> None:
 
 
 def test_embedding_picks_rows() -> None:
-    embedding = Embedding(5, 2, dtype=torch.float32)
+    embedding = Embedding(VocabularyShard(5, SingleGroup()), 2, dtype=torch.float32)
     embedding.weight.copy_(torch.arange(10.0).view(5, 2))
     assert embedding(torch.tensor([4, 0])).tolist() == [[8.0, 9.0], [0.0, 1.0]]
