@@ -1,4 +1,7 @@
-"""Loading a model's weights from safetensors files, one tensor at a time into its place."""
+"""Loading a model's weights from safetensors files, one tensor at a time into its place.
+
+A rank of a group reads what is its own and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,6 +17,8 @@ from torch import Tensor, nn
 
 from nanovllm.errors import ModelError
 from nanovllm.layers.linear import PackedLinear
+from nanovllm.models.decoder import Decoder
+from nanovllm.models.shard import cut_of
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
@@ -39,20 +45,54 @@ def checkpoint_tensors(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def load_weights(model: nn.Module, directory: Path) -> None:
+class Place:
+    """Where a tensor of a checkpoint goes, or the part of it that this rank holds."""
+
+    def __init__(self, name: str, target: Tensor, model: Decoder) -> None:
+        """``target``: the weight, or a view of it, as in ``checkpoint_tensors``."""
+        self._target = target
+        self._cut = cut_of(name, model.whole_spec, model.group)
+
+    @property
+    def whole_shape(self) -> list[int]:
+        """Of the tensor in the checkpoint."""
+        shape = list(self._target.shape)
+        if self._cut is not None:
+            shape[self._cut.dim] = self._cut.whole_len
+        return shape
+
+    @torch.no_grad()
+    def fill(self, whole: Any) -> None:
+        """``whole``: the tensor, or what gives parts of it by slices."""
+        if self._cut is None:
+            self._target.copy_(whole[:])
+            return
+        start, dim = 0, self._cut.dim
+        for run in self._cut.runs:
+            part = whole[run.start : run.stop] if dim == 0 else whole[:, run.start : run.stop]
+            self._target.narrow(dim, start, len(run)).copy_(part)
+            start += len(run)
+
+
+def find_places(model: Decoder) -> dict[str, Place]:
+    """The places of all weights, under the names of ``checkpoint_tensors``."""
+    return {name: Place(name, target, model) for name, target in checkpoint_tensors(model).items()}
+
+
+def load_weights(model: Decoder, directory: Path) -> None:
     """Fill every weight of ``model`` from the safetensors files in ``directory``, converting to its type.
 
     Raises ``ModelError`` listing what is missing, left over or of another shape; a model that it returns from is
     complete.
     """
-    missing = checkpoint_tensors(model)
+    missing = find_places(model)
     has_head = "lm_head.weight" in missing
     surplus: list[str] = []
     for path in weight_files(directory):
-        for name, tensor in _read_tensors(path):
-            target = missing.pop(name.removeprefix("model."), None)
-            if target is not None:
-                _fill(target, tensor, f"{path}: {name}")
+        for name, tensor in _open_tensors(path):
+            place = missing.pop(name.removeprefix("model."), None)
+            if place is not None:
+                _fill(place, tensor, f"{path}: {name}")
             elif not _is_redundant(name, has_head):
                 surplus.append(name)
     if missing:
@@ -81,21 +121,21 @@ def _existing(path: Path, reason: str) -> Path:
     return path
 
 
-def _read_tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
-    # Mapped into memory, not read: a tensor costs memory only while it is copied.
+def _open_tensors(path: Path) -> Iterator[tuple[str, Any]]:
+    # Mapped into memory, not read: a tensor, or a part of it, costs memory only while it is copied.
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (not a mapping)
-                yield name, file.get_tensor(name)
+                yield name, file.get_slice(name)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path}: cannot be read as safetensors ({error})") from None
 
 
-@torch.no_grad()
-def _fill(target: Tensor, tensor: Tensor, name: str) -> None:
-    if target.shape != tensor.shape:
-        raise ModelError(f"{name} has shape {list(tensor.shape)}, but config.json calls for {list(target.shape)}")
-    target.copy_(tensor)
+def _fill(place: Place, tensor: Any, name: str) -> None:
+    shape, expected = tensor.get_shape(), place.whole_shape
+    if shape != expected:
+        raise ModelError(f"{name} has shape {shape}, but config.json calls for {expected}")
+    place.fill(tensor)
 
 
 def _is_redundant(name: str, has_head: bool) -> bool:
