@@ -47,5 +47,5 @@ class EagerSteps:
         self.before_launch()
         attend = self._attention.begin_step(inputs.attention)
         hidden = self._model(inputs.token_ids, inputs.positions, attend)  # [num_tokens, hidden_size]
-        logits = self._model.compute_logits(hidden[inputs.last_rows])  # [num_seqs, vocab_size]
-        return sample(logits, sampling_inputs)
+        logits = self._model.compute_logits(hidden[inputs.last_rows])  # [num_seqs, own token ids]
+        return sample(logits, sampling_inputs, self._model.vocabulary)

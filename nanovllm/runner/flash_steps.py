@@ -17,7 +17,7 @@ class FlashSteps(RowSteps):
     """Computes steps over ``model`` and the KV ``pool``; one object for each pool."""
 
     def __init__(self, config: Config, spec: ModelSpec, model: Decoder, pool: Tensor) -> None:
-        super().__init__(config, spec, pool)
+        super().__init__(config, model.vocabulary, pool)
         self._model = model
         self._attention = FlashAttention(pool)
         self._block_size = pool.shape[3]

@@ -23,12 +23,14 @@ class FusedSteps(RowSteps):
     _has_prefix_kernels = True
 
     def __init__(self, config: Config, spec: ModelSpec, model: Decoder, pool: Tensor) -> None:
-        super().__init__(config, spec, pool)
+        super().__init__(config, model.vocabulary, pool)
         device, block_size = pool.device, pool.shape[3]
         max_rows = config.max_num_seqs
         self._dtype = pool.dtype
-        is_hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
-        self._decoder = FusedDecoder(model, spec, pool, pdl=is_hopper)
+        # Kernels that begin before the one ahead ends must all be ours, and what a group does is not.
+        is_alone, is_card = model.group.size == 1, device.type == "cuda"
+        pdl = is_alone and is_card and torch.cuda.get_device_capability(device) >= (9, 0)
+        self._decoder = FusedDecoder(model, spec, pool, pdl=pdl)
         shape = self._decoder.shape
         self._attention = DecodeAttention(shape, max_seqs=max_rows, dtype=pool.dtype, device=device)
         self._prefix = PrefixAttention(shape, max_seqs=max_rows, block_size=block_size, dtype=pool.dtype, device=device)

@@ -16,8 +16,8 @@ from torch import Tensor
 from nanovllm.attention.to_device import to_device
 from nanovllm.config import Config
 from nanovllm.engine.sequence import UNKNOWN_TOKEN, Sequence
+from nanovllm.layers.group import VocabularyShard
 from nanovllm.layers.triton.sampling import draw
-from nanovllm.model_spec import ModelSpec
 from nanovllm.runner.decode_graphs import DecodeBody, DecodeGraphs
 from nanovllm.runner.decode_rows import DecodeRows, SampledTokens
 from nanovllm.runner.inputs import StepInputs, build_step_inputs
@@ -32,9 +32,9 @@ class RowSteps(ABC):
     _has_prefix_kernels = False
     """Whether there are other kernels for batches that share prefixes."""
 
-    def __init__(self, config: Config, spec: ModelSpec, pool: Tensor) -> None:
+    def __init__(self, config: Config, vocabulary: VocabularyShard, pool: Tensor) -> None:
         self._config = config
-        self._vocab_size = spec.vocab_size
+        self._vocabulary = vocabulary
         self._device = pool.device
         self.before_launch: Callable[[], object] = do_nothing
         max_blocks = -(-config.max_model_len // config.kvcache_block_size)
@@ -70,7 +70,7 @@ class RowSteps(ABC):
 
     @abstractmethod
     def _compute_logits(self, hidden: Tensor) -> Tensor:
-        """``[n, hidden_size]`` -> ``[n, vocab_size]``."""
+        """See ``Decoder.compute_logits``; ``hidden`` is as ``_compute_rows`` and ``_compute_prompts`` return it."""
 
     def _find_prefixes(self, num_rows: int) -> bool:
         """The batch in the first rows is new: whether it pays to compute it by the kernels for shared prefixes."""
@@ -101,7 +101,7 @@ class RowSteps(ABC):
         hidden = self._decode(num_rows, self._shares_prefixes)
         if any(_is_filtered(seq) for seq in sequences):
             logits = self._compute_logits(hidden)
-            self._rows.token_ids[:num_rows] = sample(logits, self._sampling_inputs(sequences)).int()
+            self._rows.token_ids[:num_rows] = sample(logits, self._sampling_inputs(sequences), self._vocabulary).int()
         return self._rows.token_ids[:num_rows]
 
     def _decode_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
@@ -111,7 +111,8 @@ class RowSteps(ABC):
         context_lens, token_ids = rows.context_lens[:num_rows], rows.token_ids[:num_rows]
         hidden = self._compute_rows(num_rows, shares_prefixes)
         logits = self._compute_logits(hidden)
-        draw(logits, rows.temperatures[:num_rows], rows.seed_keys[:, :num_rows], context_lens, token_ids)
+        temperatures, keys = rows.temperatures[:num_rows], rows.seed_keys[:, :num_rows]
+        draw(logits, temperatures, keys, context_lens, token_ids, vocabulary=self._vocabulary)
         context_lens += context_lens > 0
         return hidden
 
@@ -125,9 +126,10 @@ class RowSteps(ABC):
         self.before_launch()
         logits = self._compute_logits(self._compute_prompts(inputs))
         if sampling_inputs is not None:
-            return sample(logits, sampling_inputs).int()
+            return sample(logits, sampling_inputs, self._vocabulary).int()
         token_ids = torch.empty(len(sequences), dtype=torch.int32, device=self._device)
-        return draw(logits, draws[0].view(torch.float32), draws[1:3], draws[3], token_ids)
+        temperatures, keys, places = draws[0].view(torch.float32), draws[1:3], draws[3]
+        return draw(logits, temperatures, keys, places, token_ids, vocabulary=self._vocabulary)
 
     def _draws(self, sequences: list[Sequence]) -> Tensor:
         """``[4, num_seqs]`` int32: temperature (the bits of a float32), the two keys of the seed, and the place that
@@ -148,7 +150,7 @@ class RowSteps(ABC):
             inputs.token_ids[inputs.last_rows[target]] = self._last.tokens[source].long()
 
     def _sampling_inputs(self, sequences: list[Sequence]) -> SamplingInputs:
-        return build_sampling_inputs(sequences, self._config.seed, self._vocab_size, self._device)
+        return build_sampling_inputs(sequences, self._config.seed, self._vocabulary.size, self._device)
 
 
 def _is_filtered(seq: Sequence) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from nanovllm.attention.to_device import to_device
 from nanovllm.engine.sequence import Sequence
+from nanovllm.layers.group import VocabularyShard
 
 _MIN_TEMPERATURE = 1e-30
 """Whatever is smaller would be 0 in float32; this is as good as greedy already."""
@@ -86,11 +87,16 @@ def draw_keys(keys: Tensor, positions: Tensor) -> Tensor:
     return _mix(keys ^ _mix(positions)[:, None])
 
 
-def sample(logits: Tensor, inputs: SamplingInputs) -> Tensor:
+def sample(logits: Tensor, inputs: SamplingInputs, vocabulary: VocabularyShard | None = None) -> Tensor:
     """Draw one token per row of ``logits`` ``[num_rows, vocab_size]``. Returns ``[num_rows]`` int64.
 
-    Among equal logits greedy takes the lowest token id.
+    Among equal logits greedy takes the lowest token id. ``vocabulary``: whose token ids the logits are of, if not all;
+    then all ranks of its group draw, and draw the same.
     """
+    if vocabulary is not None and not vocabulary.is_whole:
+        if inputs.top_k is None and inputs.top_p is None and inputs.min_p is None:
+            return _sample_shards(logits.float(), inputs, vocabulary)
+        logits = vocabulary.gather_logits(logits)
     logits = logits.float()
     if inputs.keys is None:
         return logits.argmax(dim=-1)
@@ -102,6 +108,23 @@ def sample(logits: Tensor, inputs: SamplingInputs) -> Tensor:
     if inputs.greedy is None:
         return drawn
     return torch.where(inputs.greedy, logits.argmax(dim=-1), drawn)
+
+
+def _sample_shards(logits: Tensor, inputs: SamplingInputs, vocabulary: VocabularyShard) -> Tensor:
+    """Each rank finds the best of its own tokens; the best of these is drawn."""
+    group, token_ids = vocabulary.group, vocabulary.token_ids
+    scores = logits
+    if inputs.keys is not None:
+        largest = group.all_gather(logits.amax(dim=-1)).amax(dim=0)[:, None]
+        noise = gumbel_noise(inputs.keys, len(token_ids), token_ids.start)
+        scores = (logits - largest) / inputs.temperature[:, None] + noise
+        if inputs.greedy is not None:
+            scores = torch.where(inputs.greedy[:, None], logits, scores)
+    place = scores.argmax(dim=-1, keepdim=True)  # [num_rows, 1]
+    best = torch.cat((scores.gather(1, place).view(torch.int32), (place + token_ids.start).int()), dim=1)
+    bests = group.all_gather(best)  # [size, num_rows, 2]
+    rank = bests[:, :, 0].contiguous().view(torch.float32).argmax(dim=0)  # the first if equal: it has the lowest ids
+    return bests[:, :, 1].gather(0, rank[None])[0].long()
 
 
 # ---- filters -------------------------------------------------------------------------------------------------
@@ -147,10 +170,11 @@ def _sort_descending(values: Tensor) -> Tensor:
 # ---- noise ---------------------------------------------------------------------------------------------------
 
 
-def gumbel_noise(keys: Tensor, vocab_size: int) -> Tensor:
-    """Standard Gumbel noise ``[num_rows, vocab_size]`` float32, a pure function of ``keys`` ``[num_rows, 2]`` int32
+def gumbel_noise(keys: Tensor, num_token_ids: int, first_token_id: int = 0) -> Tensor:
+    """Standard Gumbel noise ``[num_rows, num_token_ids]`` float32, a pure function of ``keys`` ``[num_rows, 2]`` int32
     and token id."""
-    token_ids = torch.arange(vocab_size, dtype=torch.int32, device=keys.device)
+    end = first_token_id + num_token_ids
+    token_ids = torch.arange(first_token_id, end, dtype=torch.int32, device=keys.device)
     bits = _mix(_mix(token_ids ^ keys[:, :1]) ^ keys[:, 1:])
     # 31 bits, moved off 0 and kept off 1, where the noise would be infinite. What wins are the *small* exponentials
     # -log(1 - u), where u has full precision.

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nanovllm.attention.triton.card import launch_options
+from nanovllm.layers.group import SingleGroup, VocabularyShard
 from nanovllm.layers.triton.launch_parameters import DrawParameters, draw_parameters
 
 LOWEST = tl.constexpr(-3.0e38)
@@ -48,6 +49,7 @@ def draw_tiles_kernel(
     best,  # out [num_rows, num_tiles] float32: the best sum of scaled logit, counted from ``largest``, and noise
     best_ids,  # out [num_rows, num_tiles] int32: whose it is
     vocab_size,
+    first_token_id,  # of the logits' first column
     stride_logits,
     stride_keys,
     TILE: tl.constexpr,
@@ -69,14 +71,14 @@ def draw_tiles_kernel(
         position = mix(tl.load(positions + row).to(tl.uint32))
         key = mix(tl.load(seed_keys + row).to(tl.uint32) ^ position)
         second_key = mix(tl.load(seed_keys + stride_keys + row).to(tl.uint32) ^ position)
-        noise = gumbel_noise(mix(mix(token.to(tl.uint32) ^ key) ^ second_key))
+        noise = gumbel_noise(mix(mix((first_token_id + token).to(tl.uint32) ^ key) ^ second_key))
         score = score / tl.maximum(temperature, SMALLEST_TEMPERATURE) + noise
     score = tl.where(is_number, score, float("-inf"))
     place = row * tl.num_programs(1) + tl.program_id(1)
     tl.store(largest + place, tile_largest)
     best_score, winner = tl.max(score, 0, return_indices=True)
     tl.store(best + place, best_score)
-    tl.store(best_ids + place, tl.program_id(1) * TILE + winner)
+    tl.store(best_ids + place, first_token_id + tl.program_id(1) * TILE + winner)
 
 
 @triton.jit
@@ -114,6 +116,7 @@ def draw(
     positions: Tensor,
     token_ids: Tensor,
     *,
+    vocabulary: VocabularyShard | None = None,
     parameters: DrawParameters | None = None,
     pdl: bool = False,
 ) -> Tensor:
@@ -123,16 +126,19 @@ def draw(
     ``logits`` ``[num_rows, vocab_size]``, whose rows may lie apart; ``temperatures`` ``[num_rows]`` float32, 0: greedy,
     which takes the lowest token id among equal logits; ``seed_keys`` ``[2, num_rows]`` int32, whose two rows may lie
     apart; ``positions`` ``[num_rows]`` int32: the place that the drawn token will have in its sequence. Writes and
-    returns ``token_ids`` ``[num_rows]``, int32 or int64. Logits that are no numbers are never drawn; a row of nothing
+    returns ``token_ids`` ``[num_rows]``, int32 or int64. ``vocabulary``: whose token ids the logits are of, if not all;
+    the ranks show each other the best of every tile, and so all draw the same. Logits that are no numbers are never drawn; a row of nothing
     else yields some token of the vocabulary.
     """
     num_rows, vocab_size = logits.shape
     assert logits.stride(1) == 1, "a row's logits lie side by side"
     assert seed_keys.stride(1) == 1, "keys of the same kind lie side by side"
+    if vocabulary is None:
+        vocabulary = VocabularyShard(vocab_size, SingleGroup())
     tile, num_warps = parameters or draw_parameters(num_rows)
-    num_tiles = triton.cdiv(vocab_size, tile)
-    largest, best = (torch.empty(num_rows, num_tiles, dtype=torch.float32, device=logits.device) for _ in range(2))
-    best_ids = torch.empty(num_rows, num_tiles, dtype=torch.int32, device=logits.device)
+    num_tiles = triton.cdiv(vocabulary.max_len, tile)
+    tiles = torch.empty(3, num_rows, num_tiles, dtype=torch.int32, device=logits.device)
+    largest, best, best_ids = tiles[0].view(torch.float32), tiles[1].view(torch.float32), tiles[2]
     draw_tiles_kernel[(num_rows, num_tiles)](
         logits,
         temperatures,
@@ -142,12 +148,18 @@ def draw(
         best,
         best_ids,
         vocab_size,
+        vocabulary.token_ids.start,
         logits.stride(0),
         seed_keys.stride(0),
         TILE=tile,
         PDL=pdl,
         **launch_options(num_warps, pdl),
     )
+    if not vocabulary.is_whole:
+        gathered = vocabulary.group.all_gather(tiles)  # [size, 3, num_rows, num_tiles]
+        tiles = gathered.permute(1, 2, 0, 3).flatten(2)  # [3, num_rows, size * num_tiles]
+        largest, best, best_ids = tiles[0].view(torch.float32), tiles[1].view(torch.float32), tiles[2]
+        num_tiles = tiles.shape[2]
     choose_tile_kernel[(num_rows,)](
         temperatures,
         largest,
