@@ -14,6 +14,7 @@ from sim.token_ids import MAX_DRAWN_TOKENS
 
 MAX_ARRIVAL_S = 10**9
 """Thirty years: much later, the seconds of a float could not tell one step from the next."""
+MAX_PRIORITY = 10**6
 _TEXT = "text of at least one character"
 _TOKEN_IDS = f"token ids, whole numbers from 0 to {MAX_TOKEN_ID}"
 
@@ -40,6 +41,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Seconds from the start; None: 0, unless there is an ``arrival_step``."""
     arrival_step: int | None = None
     """Handed over before this step, whatever the time."""
+    priority: int = 0
+    """For the policy ``priority``: the lower, the earlier."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -58,6 +61,7 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         self._check_prompt()
         self._check_output_len()
         self._check_arrival()
+        check_whole_number("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
 
     def sampling_params(self) -> SamplingParams:
         """The part that says how tokens are drawn and when the request ends."""

@@ -48,4 +48,5 @@ def to_requests(workload: Iterable[WorkloadRequest], prompts: Prompts | None = N
             sampling_params=request.sampling_params(),
             arrival_s=request.arrival or 0.0,
             arrival_step=request.arrival_step,
+            priority=request.priority,
         )

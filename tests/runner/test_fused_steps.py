@@ -26,8 +26,12 @@ def runner() -> ModelRunner:
 
 @pytest.mark.parametrize(
     "config",
-    [replace(CONFIG, lookahead=False), replace(CONFIG, num_kvcache_blocks=7)],
-    ids=["roomy", "tight, looking ahead"],
+    [
+        replace(CONFIG, lookahead=False),
+        replace(CONFIG, num_kvcache_blocks=7),
+        replace(CONFIG, policy="mixed", max_num_batched_tokens=24, num_kvcache_blocks=7, admit_by="chunk"),
+    ],
+    ids=["roomy", "tight, looking ahead", "mixed steps, tight, looking ahead"],
 )
 def test_tokens_are_those_of_the_plain_steps(runner: ModelRunner, config: Config) -> None:
     expected = run(runner, replace(CONFIG, lookahead=False), None)
