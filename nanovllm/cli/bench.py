@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from nanovllm.cli.options import Profile, takes
 from nanovllm.config import Config
 
 if TYPE_CHECKING:
-    from nanovllm.cli.bench_run import Bench, BenchResult, Rates
+    from nanovllm.cli.bench_run import Bench, BenchResult
     from nanovllm.runner.model_runner import ModelRunner
 
 EXAMPLES = examples(
@@ -91,3 +90,64 @@ def bench(
         print_results(results, facts, pool)
         print_tracing_costs(costs)
     return 0
+
+
+def _check_outputs(trace: Path | None, profile: Path | None, loads: list[str]) -> None:
+    from nanovllm.trace.packed import check_writable
+
+    inputs = [Path(load) for load in loads if load not in LOADS]
+    refuse_overwriting(trace, *inputs)
+    refuse_overwriting(profile, *inputs, trace)
+    for path in (trace, profile):
+        if path is not None:
+            check_writable(path)
+
+
+def _describe_pool(runner: ModelRunner, config: Config) -> dict[str, Any]:
+    from nanovllm.runner.kv_cache import block_bytes
+
+    bytes_per_block = block_bytes(runner.spec, config.kvcache_block_size, runner.dtype)
+    return {"num_kv_blocks": runner.num_kv_blocks, "kv_pool_gib": runner.num_kv_blocks * bytes_per_block / 2**30}
+
+
+def _measure(benches: list[Bench], repetitions: int, compare_tracing: bool) -> Iterator[BenchResult]:
+    for bench in benches:
+        for repetition in range(repetitions):
+            yield bench.run(repetition)
+        if compare_tracing:
+            yield from _measure_traced(bench, repetitions)
+
+
+def _measure_traced(bench: Bench, num_pairs: int) -> Iterator[BenchResult]:
+    """Pairs of runs, one traced and one not; which comes first alternates, since the card grows warm."""
+    from nanovllm.trace.jsonl import TraceWriter
+
+    with TemporaryDirectory() as directory:
+        for pair in range(num_pairs):
+            for is_traced in (True, False) if pair % 2 else (False, True):
+                if is_traced:
+                    with TraceWriter(Path(directory) / f"{pair}.jsonl") as writer:
+                        yield bench.run(num_pairs + pair, writer.emit)
+                else:
+                    yield bench.run(num_pairs + pair)
+
+
+def _tracing_costs(results: list[BenchResult], repetitions: int) -> dict[str, float]:
+    """Load -> share of its throughput that tracing takes, over the pairs of ``_measure_traced``."""
+    paired = [result for result in results if result.repetition >= repetitions]
+    wall_s: dict[str, dict[bool, float]] = {}
+    for result in paired:
+        of_load = wall_s.setdefault(result.load, {False: 0.0, True: 0.0})
+        of_load[result.is_traced] += result.wall_s
+    return {load: 1 - of_load[False] / of_load[True] for load, of_load in wall_s.items()}
+
+
+def _record(bench: Bench, repetition: int, trace: Path | None, profile: Path | None) -> None:
+    """Run once more for each of the two files that is wanted."""
+    if trace is not None:
+        from nanovllm.trace.jsonl import TraceWriter
+
+        with TraceWriter(trace) as writer:
+            bench.run(repetition, writer.emit)
+    if profile is not None:
+        bench.run(repetition, profile=profile)

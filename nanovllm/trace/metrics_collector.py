@@ -167,7 +167,7 @@ class MetricsCollector:
         self.num_steps[event.phase if event.tokens else "empty"] += 1
         if event.tokens:
             self.computed_tokens += event.tokens
-            self.step_times.take(event, self._step_start)
+            self.step_times.take(event.phase, time - self._step_start, event.host, event.device)
             blocks_in_use, cached_free_blocks = self._use_in_step
             self.sum_blocks_in_use += blocks_in_use
             self.sum_cached_free_blocks += cached_free_blocks

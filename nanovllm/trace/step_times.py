@@ -6,12 +6,11 @@ from array import array
 
 import msgspec
 
-from nanovllm.trace.events import StepFinished
 from nanovllm.trace.latency import Latency, summarize
 
 
 class PhaseTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the steps of one phase whose parts are told; see ``StepFinished``."""
+    """Of the steps of one phase whose parts are told; see ``nanovllm.trace.events.StepFinished``."""
 
     num_steps: int
     duration_s: Latency
@@ -30,22 +29,22 @@ class PhaseTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepTimesCollector:
-    """Takes in the ends of steps. Memory: three numbers a step that tells its parts."""
+    """Takes in steps. Memory: three numbers a step that tells its parts."""
 
     def __init__(self) -> None:
         self._of_phase: dict[str, tuple[array[float], array[float], array[float]]] = {}
 
-    def take(self, event: StepFinished, start_s: float) -> None:
-        """``start_s``: when the step started."""
-        if event.host is None or event.device is None:
+    def take(self, phase: str, duration_s: float, host_s: float | None, device_s: float | None) -> None:
+        """Take in a step; one that does not tell its parts is left out."""
+        if host_s is None or device_s is None:
             return
-        of_phase = self._of_phase.get(event.phase)
+        of_phase = self._of_phase.get(phase)
         if of_phase is None:
-            of_phase = self._of_phase[event.phase] = array("d"), array("d"), array("d")
+            of_phase = self._of_phase[phase] = array("d"), array("d"), array("d")
         durations, hosts, devices = of_phase
-        durations.append(event.time - start_s)
-        hosts.append(event.host)
-        devices.append(event.device)
+        durations.append(duration_s)
+        hosts.append(host_s)
+        devices.append(device_s)
 
     def result(self) -> dict[str, PhaseTimes]:
         """Phase -> its times; no phase that had no such step."""

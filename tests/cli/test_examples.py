@@ -14,7 +14,7 @@ from tests.cli.test_simulate import AZURE
 from tests.docs.examples import DOCS
 
 PAGE = DOCS / "reference" / "cli.md"
-WITH_LARGE_MODELS = ("nanovllm bench", "nanovllm demo", "nanovllm models fetch")
+WITH_LARGE_MODELS = ("nanovllm bench --dummy", "nanovllm bench bs1", "nanovllm demo", "nanovllm models fetch")
 """What these do is tested elsewhere, and takes longer (or a card)."""
 ENDLESS = "--follow"
 """Ends with Ctrl-C only."""
