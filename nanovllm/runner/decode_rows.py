@@ -111,6 +111,11 @@ class DecodeRows:
             self._send(_NUM_FIELDS, num_rows)
         return changed
 
+    def pass_over(self) -> None:
+        """A step was computed without the rows, maybe of sequences that are in them: their tokens and contexts are sent
+        with the next batch, even if it is the same."""
+        self._lives = []
+
     def forget(self) -> None:
         """Send all anew with the next batch, whatever it is."""
         self._lives, self._rows = [], {}

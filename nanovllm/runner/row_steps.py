@@ -85,6 +85,7 @@ class RowSteps(ABC):
                 if all(seq.num_cached_tokens == seq.num_tokens - 1 for seq in sequences):
                     tokens = self._compute_decodes(sequences)
                 else:
+                    self._rows.pass_over()
                     tokens = self._compute_chunks(sequences)
         except BaseException:
             self._rows.forget()  # they may have been sent in part, or moved on without the host's knowledge
@@ -141,7 +142,12 @@ class RowSteps(ABC):
 
     def _fill_in_unknown(self, inputs: StepInputs, sequences: list[Sequence]) -> None:
         """Fill in the newest tokens that the step before sampled and that the host may not know yet."""
-        unknown = [place for place, seq in enumerate(sequences) if seq.token_ids[-1] == UNKNOWN_TOKEN]
+        ends = [seq.num_cached_tokens + seq.num_scheduled_tokens for seq in sequences]
+        unknown = [
+            place
+            for place, (seq, end) in enumerate(zip(sequences, ends, strict=True))
+            if end == seq.num_tokens and seq.last_token == UNKNOWN_TOKEN
+        ]
         if unknown:
             assert self._last is not None, "no step has sampled the tokens that are unknown"
             places = {seq: place for place, seq in enumerate(self._last.sequences)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from nanovllm.config import Config
@@ -57,6 +58,11 @@ def requests() -> list[Request]:
     ]
 
 
+def drawn_request(name: str, prompt: Iterable[int], max_tokens: int) -> Request:
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.9, ignore_eos=True)
+    return Request(request_id=name, prompt_token_ids=list(prompt), sampling_params=params)
+
+
 class Arrived:
     """A step that is over when it has been submitted."""
 
@@ -70,16 +76,23 @@ class Arrived:
 def run(runner: ModelRunner, config: Config, make_steps: MakeSteps | None) -> list[list[int]]:
     """What ``requests`` are answered. ``make_steps``: None for those of the runner itself."""
     config = replace(config, enforce_eager=INTERPRETED or config.enforce_eager)
-    runner.num_kv_blocks = config.num_kvcache_blocks
-    install(runner, config, make_steps)
-    try:
+    with installed(runner, config, make_steps):
         engine = Engine(config, runner)
         sequences = [engine.add(request) for request in requests()]
         for result in engine.run():
             assert result.error is None
+    return [seq.completion_token_ids for seq in sequences]
+
+
+@contextmanager
+def installed(runner: ModelRunner, config: Config, make_steps: MakeSteps | None) -> Iterator[None]:
+    """While it lasts, the runner computes by these steps."""
+    runner.num_kv_blocks = config.num_kvcache_blocks
+    install(runner, config, make_steps)
+    try:
+        yield
     finally:
         vars(runner).pop("submit", None)
-    return [seq.completion_token_ids for seq in sequences]
 
 
 def install(runner: ModelRunner, config: Config, make_steps: MakeSteps | None) -> None:

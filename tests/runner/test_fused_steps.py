@@ -11,9 +11,10 @@ from itertools import pairwise
 import pytest
 
 from nanovllm.config import Config
+from nanovllm.engine.engine import Engine
 from nanovllm.runner.decode_graphs import graph_sizes
 from tests.kernels import INTERPRETED
-from tests.runner.row_runs import CONFIG, SPEC, run
+from tests.runner.row_runs import CONFIG, SPEC, drawn_request, installed, run
 
 from nanovllm.runner.fused_steps import FusedSteps  # isort: skip  (after the check that Triton is there)
 from nanovllm.runner.model_runner import ModelRunner
@@ -38,6 +39,26 @@ def test_tokens_are_those_of_the_plain_steps(runner: ModelRunner, config: Config
     assert run(runner, config, FusedSteps) == expected
     if not INTERPRETED:
         assert run(runner, replace(config, enforce_eager=False), FusedSteps) == expected
+
+
+def test_rows_follow_what_a_mixed_step_computed(runner: ModelRunner) -> None:
+    """The same sequences decode before and after steps with a chunk, too, of a prompt that is given up."""
+    config = replace(CONFIG, policy="mixed", max_num_batched_tokens=8, enforce_eager=INTERPRETED)
+    tokens = []
+    for make_steps, has_company in ((None, False), (FusedSteps, True)):
+        with installed(runner, config, make_steps):
+            engine = Engine(config, runner)
+            decoding = engine.add(drawn_request("decoding", range(5), max_tokens=7))
+            engine.step()
+            engine.step()
+            if has_company:
+                engine.add(drawn_request("given up", range(100, 130), max_tokens=1))
+                assert "mixed" in {engine.step().batch.phase for _ in range(2)}
+                engine.abort("given up")
+            for _ in engine.run():
+                pass
+            tokens.append(decoding.completion_token_ids)
+    assert tokens[0] == tokens[1]
 
 
 @pytest.mark.parametrize("max_rows", [1, 7, 12, 100, 256, 300, 512])
