@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -39,6 +40,13 @@ def calibrate(
     config = replace(config, num_kvcache_blocks=backend.num_kv_blocks)
     block_size = config.kvcache_block_size
     plan = plan_steps(config, reads_shared_blocks_once=reads_shared_blocks_once)
+    planned = Counter(step.kind for step in plan)
+    for kind in KINDS:
+        if planned[kind] < _FEWEST_STEPS:
+            problem = (
+                f"room for {_FEWEST_STEPS} or more {kind} steps of the plan is needed: allow more blocks or tokens"
+            )
+            raise ConfigError("num_kvcache_blocks", backend.num_kv_blocks, problem)
     shared_block_size = block_size if reads_shared_blocks_once else None
     steps: dict[str, list[MeasuredStep]] = {kind: [] for kind in KINDS}
     measured = measure_steps(
@@ -48,12 +56,6 @@ def calibrate(
         steps[step.shape.kind].append(step)
         if report is not None:
             report(number, len(plan))
-    for kind, of_kind in steps.items():
-        if len(of_kind) < _FEWEST_STEPS:
-            problem = (
-                f"room for {_FEWEST_STEPS} or more {kind} steps of the plan is needed: allow more blocks or tokens"
-            )
-            raise ConfigError("num_kvcache_blocks", backend.num_kv_blocks, problem)
     engine_steps = list(measure_engine(config))
     device = {kind: fit_device(of_kind) for kind, of_kind in steps.items()}
     return Calibration(

@@ -28,6 +28,11 @@ class PlannedStep(NamedTuple):
     num_shared_tokens: int = 0
     """Tokens at the beginning that all decodes have in common."""
 
+    @property
+    def kind(self) -> str:
+        """As ``StepShape.kind`` has it."""
+        return "decode" if not self.chunks else "mixed" if self.decodes else "prefill"
+
     def num_blocks(self, block_size: int) -> int:
         """Blocks of the pool that it takes, with those into which its decodes grow."""
         num_shared = self.num_shared_tokens // block_size
@@ -78,6 +83,6 @@ def _prefills() -> Iterator[PlannedStep]:
 
 
 def _mixed() -> Iterator[PlannedStep]:
-    for batch, context, chunk in product((1, 8, 32, 64, 128, 256), (256, 1500), (16, 64, 256, 512, 1024, 2048, 8192)):
+    for batch, context, chunk in product((1, 4, 16, 48, 96, 160, 254), (200, 1500), (16, 64, 256, 512, 1024, 2048, 8192)):
         yield PlannedStep((context,) * batch, ((0, chunk),))
-        yield PlannedStep((context,) * batch, ((500, chunk // 2), (0, chunk - chunk // 2)))
+        yield PlannedStep((context,) * batch, ((200, chunk // 2), (0, chunk - chunk // 2)))

@@ -17,7 +17,8 @@ from viz.figures.historian import history_of
 from viz.figures.history import History
 from viz.figures.latency import LatencyCurve, latency, latency_curves
 from viz.figures.load import kv_use, queue_lengths
-from viz.figures.plot import FORMATS, KINDS, draw, plot
+from viz.figures.plot import FORMATS, KINDS, draw, picture_path, plot, save
+from viz.figures.prediction import prediction, prediction_data
 from viz.figures.progress import PromptProgress, prompt_progress_data
 from viz.figures.prompt_progress import prompt_progress
 from viz.figures.queue_in_hand import queue_in_hand
@@ -45,14 +46,18 @@ __all__ = [
     "kv_use",
     "latency",
     "latency_curves",
+    "picture_path",
     "plot",
     "pool_cliff",
     "pool_cliff_data",
+    "prediction",
+    "prediction_data",
     "prompt_progress",
     "prompt_progress_data",
     "queue_in_hand",
     "queue_in_hand_data",
     "queue_lengths",
+    "save",
     "step_tokens",
     "timeline",
 ]

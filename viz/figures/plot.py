@@ -67,10 +67,24 @@ def plot(
 
     Arguments as in ``draw``. Raises ``UserError`` for another format or a file that cannot be written.
     """
+    path = picture_path(output)
+    return save(draw(source, kinds, steps=steps, by_time=by_time), path)
+
+
+def picture_path(output: str | Path) -> Path:
+    """The file for a picture. Raises ``UserError`` for a name of another format."""
     path = Path(output)
     if path.suffix.lower() not in FORMATS:
         raise FileError(path, f"is no name for a picture: it must end in {' or '.join(FORMATS)}")
-    figure = draw(source, kinds, steps=steps, by_time=by_time)
+    return path
+
+
+def save(figure: Figure, output: str | Path) -> Path:
+    """Write a figure, as PNG or SVG after the name of the file. The same figure makes the same file.
+
+    Raises ``UserError`` for another format or a file that cannot be written.
+    """
+    path = picture_path(output)
     import matplotlib
 
     is_svg = path.suffix.lower() == ".svg"

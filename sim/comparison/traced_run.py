@@ -1,0 +1,99 @@
+"""Runs of this engine, from nothing but their traces: options, arrivals, answers, and which prompts share what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nanovllm.config import Config
+from nanovllm.errors import ConfigError, TraceError, UserError
+from nanovllm.trace.events import AnyEvent, RequestAdded, RequestFinished, RequestId, StepStarted, TokensAppended
+from nanovllm.trace.jsonl import read_trace
+from nanovllm.trace.metrics import compute_metrics
+from sim.comparison.prompts import prompts_of
+from sim.comparison.real_run import RealRun
+from sim.workload import WorkloadRequest
+
+_NAMES = {"block_size": "kvcache_block_size", "num_blocks": "num_kvcache_blocks"}
+"""Options that the header calls otherwise than ``Config``."""
+
+
+def read_traced_run(path: str | Path, *, by_step: bool = False) -> RealRun:
+    """The run that a trace tells of. ``by_step``: requests come before the steps before which they came, whatever the
+    time; so they do in any case if the run itself had them come by step.
+
+    Prompts are made up, but share the blocks that the real ones shared. Raises ``UserError`` for a file that is no
+    trace of a whole run.
+    """
+    trace = read_trace(path)
+    if trace.problem is not None:
+        raise UserError(f"{trace.problem}: only a run that came to its end can be compared")
+    events, header = trace.events, trace.header
+    requests = compute_metrics(events, path).requests
+    if not requests:
+        raise TraceError(path, "holds no request")
+    return RealRun(
+        path=Path(path),
+        requests=requests,
+        workload=_workload(path, events, by_step or not _came_by_time(events)),
+        config=_config(path, header.policy, header.model, header.config),
+        lookahead=bool(header.facts.get("lookahead", False)),
+        events=events,
+    )
+
+
+def _config(path: str | Path, policy: str, model: str, options: Mapping[str, Any]) -> Config:
+    known = {_NAMES.get(name, name): value for name, value in options.items()}
+    eos = known.pop("eos", [])
+    try:
+        return Config.from_options(**known, eos=tuple(eos) or -1, policy=policy, model=model)
+    except (ConfigError, TypeError) as error:
+        raise TraceError(path, f"its header has options that are not known here ({error})", 1) from None
+
+
+def _came_by_time(events: list[AnyEvent]) -> bool:
+    """Whoever comes at a time is handed over later than it came; whoever comes by step, just when it did."""
+    return any(isinstance(event, RequestAdded) and 0 < event.arrival < event.time for event in events)
+
+
+def _workload(path: str | Path, events: list[AnyEvent], by_step: bool) -> list[WorkloadRequest]:
+    prompts, ignoring = prompts_of(events), _those_that_ignore_eos(events)
+    workload: dict[RequestId, WorkloadRequest] = {}
+    step = 0
+    for number, event in enumerate(events, start=1):
+        if isinstance(event, StepStarted):
+            step = event.step + 1
+        elif isinstance(event, RequestAdded):
+            if event.request in workload:
+                problem = f"two requests are called {event.request!r}: they cannot be told apart"
+                raise TraceError(path, problem, number)
+            if event.arrival < 0:
+                raise TraceError(path, f"request {event.request!r} came at {event.arrival} s, before the start", number)
+            workload[event.request] = WorkloadRequest(
+                id=event.request,
+                max_tokens=event.max_tokens,
+                prompt=prompts[event.request],
+                arrival=None if by_step else event.arrival,
+                arrival_step=step if by_step else None,
+                ignore_eos=event.request in ignoring,
+            )
+    return list(workload.values())
+
+
+def _those_that_ignore_eos(events: list[AnyEvent]) -> set[RequestId]:
+    """The requests that went on after an end-of-sequence token, or ended for another reason at one."""
+    header = events[0]
+    eos = set(getattr(header, "config", {}).get("eos", []))
+    at_eos: set[RequestId] = set()
+    ignoring: set[RequestId] = set()
+    for event in events:
+        if isinstance(event, TokensAppended):
+            for request, token in zip(event.requests, event.tokens, strict=True):
+                if request in at_eos:
+                    ignoring.add(request)
+                if token in eos:
+                    at_eos.add(request)
+        elif isinstance(event, RequestFinished) and event.request in at_eos and event.reason == "length":
+            ignoring.add(event.request)
+    return ignoring

@@ -1,0 +1,248 @@
+"""Comparisons: a simulated run stands for a real one, whose simulation must then be right to the last digit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanovllm.config import Config
+from nanovllm.errors import TraceError, UserError
+from nanovllm.model_spec import ModelSpec
+from nanovllm.trace.events import AnyEvent, StepFinished, StepStarted, TokensAppended
+from nanovllm.trace.jsonl import write_trace
+from sim import simulate
+from sim.comparison import compare, read_traced_run, read_vllm_run
+from sim.comparison.compare import durations_by_phase
+from sim.cost_models import Table
+from sim.cost_models.latency_tables import read_latency_tables
+from sim.generators import independent_requests, poisson, uniform
+from sim.workload import WorkloadRequest
+from tests.sim.comparison_files import example_calibration, write_vllm_run
+from tests.sim.latency_files import write_tables
+
+CONFIG = Config(kvcache_block_size=16, num_kvcache_blocks=60, max_num_seqs=8, max_num_batched_tokens=128)
+COST_MODEL = example_calibration().cost_model("qwen3-0.6b")
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "vllm_rtxpro6000_llama31_8b"
+
+
+def load(rate_per_s: float = 40.0) -> list[WorkloadRequest]:
+    requests = independent_requests(
+        30, prompt_len=uniform(20, 200), output_len=uniform(5, 60), arrivals=poisson(rate_per_s=rate_per_s), seed=3
+    )
+    return list(requests)
+
+
+def conversation() -> list[WorkloadRequest]:
+    """The second prompt holds the first one and its answer, the third shares the first block with both."""
+    first = [*range(1, 41)]
+    return [
+        WorkloadRequest(id="a", prompt=first, max_tokens=30, ignore_eos=True),
+        WorkloadRequest(id="b", prompt=[*first[:16], *range(500, 520)], max_tokens=5, arrival=0.01, ignore_eos=True),
+    ]
+
+
+def record(path: Path, workload: list[WorkloadRequest], config: Config = CONFIG, **options: Any) -> list[AnyEvent]:
+    events = simulate(config, workload, cost_model=COST_MODEL, **options).events
+    write_trace(events, path)
+    return events
+
+
+@pytest.mark.parametrize("lookahead", [False, True])
+@pytest.mark.parametrize("policy", ["prefill_first", "mixed"])
+def test_the_simulation_of_a_simulation_is_the_same(tmp_path: Path, policy: str, lookahead: bool) -> None:
+    path = tmp_path / "run.jsonl"
+    record(path, load(), replace(CONFIG, policy=policy), lookahead=lookahead)
+    run, by_step = read_traced_run(path), read_traced_run(path, by_step=True)
+    assert (run.lookahead, run.config.policy, run.config.num_kvcache_blocks) == (lookahead, policy, 60)
+    comparison, simulated = compare(run, COST_MODEL, model="qwen3-0.6b", by_step=by_step)
+    assert comparison.first_difference is None
+    assert comparison.same_decisions
+    assert (comparison.num_requests, comparison.num_unpaired, len(simulated)) == (30, 0, 30)
+    for pair in [*comparison.latencies.values(), *comparison.step_times.values()]:
+        assert pair.error("mean") == pytest.approx(0, abs=1e-9)
+        assert pair.mean_absolute_error == pytest.approx(0, abs=1e-9)
+    assert comparison.throughput_error == pytest.approx(0, abs=1e-9)
+    assert len(comparison.step_times) >= 2
+
+
+def test_a_slower_machine_is_told_by_how_much(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    record(path, [WorkloadRequest(id=0, prompt_len=64, max_tokens=9)])
+    slower = replace(
+        COST_MODEL,
+        host={kind: type(host)(step_s=1.2e-3, sequence_s=0, token_s=0) for kind, host in COST_MODEL.host.items()},
+    )
+    comparison, _ = compare(read_traced_run(path), slower, model="qwen3-0.6b")
+    assert comparison.same_decisions
+    decode = comparison.step_times["decode"]
+    assert decode.simulated.mean - decode.real.mean == pytest.approx(1.2e-3 - 1.01e-4 - 1e-7 * 1)
+    assert decode.error("p99") > 0.5
+    assert comparison.throughput_error < -0.3
+
+
+def test_other_decisions_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    record(path, load())
+    run = read_traced_run(path, by_step=True)
+    other = replace(run, config=replace(run.config, max_num_batched_tokens=64))
+    comparison, _ = compare(other, COST_MODEL, model="qwen3-0.6b")
+    assert comparison.same_decisions is False
+    assert comparison.first_difference is not None
+    assert comparison.first_difference.startswith("step ")
+
+
+def test_shared_beginnings_and_answers_are_found_in_the_trace(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    first = conversation()
+    answer = [token for event in record(path, first[:1]) if isinstance(event, TokensAppended) for token in event.tokens]
+    prompt = [*(first[0].prompt or []), *answer, 7, 8, 9]
+    later = WorkloadRequest(id="c", prompt=prompt, max_tokens=4, arrival=5.0, ignore_eos=True)
+    record(path, [*first, later])
+    run, by_step = read_traced_run(path), read_traced_run(path, by_step=True)
+    a, b, c = (request.prompt or [] for request in run.workload)
+    assert a[:16] == b[:16] == c[:16]
+    assert a[16:32] == c[16:32] != b[16:32]
+    assert c[40:64] == answer[:24]
+    comparison, rows = compare(run, COST_MODEL, model="qwen3-0.6b", by_step=by_step)
+    assert comparison.same_decisions
+    assert {row.request: row.hit_tokens for row in rows} == {"a": 0, "b": 16, "c": 64}
+
+
+def test_arrivals_by_step_stay_so(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    workload = [WorkloadRequest(id=place, prompt_len=50, max_tokens=20, arrival_step=4 * place) for place in range(4)]
+    record(path, workload)
+    run = read_traced_run(path)
+    assert [request.arrival_step for request in run.workload] == [0, 4, 8, 12]
+    assert compare(run, COST_MODEL, model="qwen3-0.6b")[0].same_decisions
+
+
+def test_requests_that_ignore_the_end_of_a_text_are_told_from_others(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    workload = [
+        WorkloadRequest(id="ends", prompt_len=20, max_tokens=30, output_len=6),
+        WorkloadRequest(id="goes on", prompt_len=20, max_tokens=30, ignore_eos=True),
+    ]
+    record(path, workload)
+    assert compare(read_traced_run(path), COST_MODEL, model="qwen3-0.6b")[0].same_decisions
+
+
+def test_steps_that_compute_nothing_have_no_duration() -> None:
+    events = [
+        StepStarted(0, 1.0, 0, 0, 9),
+        StepFinished(0, 3.0, "prefill", 8),
+        StepStarted(1, 3.0, 0, 0, 9),
+        StepFinished(1, 4.0, "decode", 1),
+        StepStarted(2, 8.0, 0, 0, 9),
+        StepFinished(2, 8.0, "decode", 0),
+    ]
+    assert durations_by_phase(events) == {"prefill": [2.0], "decode": [1.0]}
+
+
+# ---- traces that cannot be compared --------------------------------------------------------------------------
+
+
+def test_a_trace_without_requests_or_end_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    events = record(path, load())
+    write_trace(events[: len(events) // 2], path)
+    for part in (events[: len(events) // 2], events[:1]):
+        write_trace(part, path)
+        with pytest.raises(UserError, match=r"run.jsonl:\d+: .*only a run that came to its end can be compared$"):
+            read_traced_run(path)
+    record(path, [WorkloadRequest(id=0, prompt_len=5000, max_tokens=9)])
+    with pytest.raises(TraceError, match=r"run.jsonl: holds no request$"):
+        read_traced_run(path)
+    path.write_bytes(b"")
+    with pytest.raises(TraceError, match=r"run.jsonl"):
+        read_traced_run(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"policy":"prefill_first"', '"policy":"mine"', r":1: its header has options .*policy='mine'"),
+        ('"block_size":16', '"block_size":16,"colour":1', r":1: its header has options .*colour=1"),
+        ('"arrival":0.0', '"arrival":-1.0', r"request 0 came at -1.0 s, before the start"),
+    ],
+)
+def test_an_impossible_trace_is_one_clear_line(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    path = tmp_path / "run.jsonl"
+    record(path, [WorkloadRequest(id=0, prompt_len=64, max_tokens=9)])
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(TraceError, match=problem):
+        read_traced_run(path)
+
+
+# ---- runs of vLLM --------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_vllm_is_read_and_compared(tmp_path: Path) -> None:
+    run = read_vllm_run(write_vllm_run(write_tables(tmp_path)), num_blocks=50)
+    assert [row.time_to_first_token_s for row in run.requests] == pytest.approx([0.1, 0.1, 0.1])
+    assert [row.time_per_output_token_s for row in run.requests] == [pytest.approx(0.01), None, pytest.approx(0.01)]
+    assert [request.arrival for request in run.workload] == [0.0, 0.25, 1.0]
+    assert (run.config.max_num_seqs, run.config.max_num_batched_tokens, run.config.policy) == (4, 32, "mixed")
+    spec = ModelSpec.preset("llama-3.1-8b")
+    comparison, rows = compare(run, Table.of_vllm(read_latency_tables(tmp_path), spec, 4), model=spec)
+    assert (comparison.num_requests, comparison.num_unpaired, comparison.same_decisions) == (3, 0, None)
+    assert comparison.step_times == {}
+    assert {row.request: row.hit_tokens for row in rows} == {0: 0, 1: 0, 2: 32}
+    assert comparison.real_tokens_per_s == pytest.approx(9 / 1.12)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("real_requests.jsonl", {"first_token_ts": 1.0}, r"requests.jsonl:1: queued_ts, first_token_ts and last_token"),
+        ("real_requests.jsonl", {"queued_ts": -1.0}, r"requests.jsonl:1: queued_ts=-1.0 is not allowed"),
+        ("real_requests.jsonl", {"output_toks": 6}, r"requests.jsonl:1: input_toks or output_toks is not that of"),
+        ("workload.jsonl", {"input_tok_ids": []}, r"workload.jsonl:1: input_tok_ids=\[\] is not allowed"),
+        ("workload.jsonl", {"arrival_time_ns": 10**12}, r"workload.jsonl:2: the request came before the one above"),
+    ],
+)
+def test_an_impossible_run_of_vllm_is_one_clear_line(
+    tmp_path: Path, name: str, change: dict[str, Any], problem: str
+) -> None:
+    path = write_vllm_run(tmp_path) / name
+    first, *others = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([json.dumps({**json.loads(first), **change}), *others]), encoding="utf-8")
+    with pytest.raises(ValueError, match=problem):
+        read_vllm_run(tmp_path, num_blocks=50)
+
+
+def test_an_incomplete_run_of_vllm_is_one_clear_line(tmp_path: Path) -> None:
+    path = write_vllm_run(tmp_path) / "real_requests.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(lines[:2]), encoding="utf-8")
+    with pytest.raises(TraceError, match=r"tells of 2 requests, but the workload has 3"):
+        read_vllm_run(tmp_path, num_blocks=50)
+    (tmp_path / "real_meta.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(TraceError, match=r"real_meta.json: is no description of a vLLM run"):
+        read_vllm_run(tmp_path, num_blocks=50)
+    (tmp_path / "real_meta.json").unlink()
+    with pytest.raises(TraceError, match=r"real_meta.json: cannot be read: No such file"):
+        read_vllm_run(tmp_path, num_blocks=50)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the recorded run of vLLM 0.19, ../shared/data")
+def test_a_real_run_of_vllm_is_predicted() -> None:
+    """300 ShareGPT requests on an RTX PRO 6000. No number of the model was fitted to this run."""
+    run = read_vllm_run(SHARED, num_blocks=36_578)
+    spec = ModelSpec.preset("llama-3.1-8b")
+    cost_model = Table.of_vllm(read_latency_tables(SHARED), spec, run.config.max_num_seqs)
+    comparison, _ = compare(run, cost_model, model=spec)
+    assert comparison.num_unpaired == 0
+    limits = {"time to first token": (0.04, 0.10), "time per output token": (0.015, 0.02), "end to end": (0.015, 0.02)}
+    for name, (of_mean, of_each) in limits.items():
+        pair = comparison.latencies[name]
+        assert abs(pair.error("mean")) < of_mean, name
+        assert pair.mean_absolute_error is not None
+        assert pair.mean_absolute_error < of_each, name
+    assert abs(comparison.throughput_error) < 0.015
