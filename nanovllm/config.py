@@ -27,6 +27,7 @@ OPTIONS_OF_POLICIES: dict[str, tuple[str, ...]] = {
     "shortest_first": (*_OPTIONS_OF_MIXED, "ageing"),
 }
 """The policies, each with the options that only some of them have."""
+_OWN_AGEING = {"prefill_first": 0.0, "mixed": 0.0, "priority": 0.01, "shortest_first": 1.0}
 POLICIES = tuple(OPTIONS_OF_POLICIES)
 ADMISSIONS = ("prompt", "chunk")
 DEVICES = ("auto", "cpu", "cuda")
@@ -160,6 +161,11 @@ class Config:
         ids = (self.eos,) if isinstance(self.eos, int) else self.eos
         return frozenset(token for token in ids if token >= 0)
 
+    @property
+    def ageing_per_step(self) -> float:
+        """``ageing``, with the policy's own in place of -1."""
+        return _OWN_AGEING[self.policy] if self.ageing == -1 else self.ageing
+
     def for_positions(self, num_positions: int, default: int = MAX_WHOLE_NUMBER) -> Config:
         """The options for a model that knows ``num_positions`` positions: ``max_model_len`` is never above them, and
         ``default`` if none was chosen. Raises ``ConfigError`` for a choice above them."""
@@ -181,8 +187,12 @@ class Config:
             "enable_prefix_caching": self.enable_prefix_caching,
             "watermark_blocks": self.watermark_blocks,
             "eos": sorted(self.eos_token_ids),
-            **{name: getattr(self, name) for name in OPTIONS_OF_POLICIES[self.policy]},
+            **self._policy_options(),
         }
+
+    def _policy_options(self) -> dict[str, Any]:
+        names = OPTIONS_OF_POLICIES[self.policy]
+        return {name: self.ageing_per_step if name == "ageing" else getattr(self, name) for name in names}
 
     @classmethod
     def from_options(cls, **options: Any) -> Config:

@@ -140,7 +140,8 @@ class Scheduler:
         self.waiting.append(seq)
         if self._emit is not None:
             arrival_s = time_s if arrival_s is None else arrival_s
-            self._emit(RequestAdded(seq.request_id, time_s, arrival_s, seq.num_prompt_tokens, seq.max_tokens))
+            lengths = seq.num_prompt_tokens, seq.max_tokens
+            self._emit(RequestAdded(seq.request_id, time_s, arrival_s, *lengths, seq.priority))
 
     def _next_request_id(self) -> int:
         while self._num_numbered in self.sequences:

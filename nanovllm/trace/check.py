@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-
 from nanovllm.errors import ContradictionError
 from nanovllm.trace.events import (
     Admitted,
@@ -29,27 +27,14 @@ from nanovllm.trace.events import (
     StepFinished,
     StepStarted,
     TokensAppended,
+    TraceStarted,
 )
-from nanovllm.trace.laws import LAWS
+from nanovllm.trace.laws import Violation
+from nanovllm.trace.ranks import Ranks
 from nanovllm.trace.replay import Replay
 
 _REASONS_WITH_A_TOKEN = ("eos", "stop", "length")
-_POLICIES_THAT_RANK = ("priority", "shortest_first")
-"""They choose whom they admit and preempt, in whatever order requests came."""
 _REASONS = (*_REASONS_WITH_A_TOKEN, "aborted", "error")
-
-
-class Violation(msgspec.Struct, frozen=True):
-    """A law that a trace breaks, and where. ``event``: its index (on line ``event + 1`` of a file); ``step``: -1
-    before the first."""
-
-    law: str
-    step: int
-    event: int
-    message: str
-
-    def __str__(self) -> str:
-        return f"step {self.step}, event {self.event}: {self.message}. {self.law}: {LAWS[self.law]}"
 
 
 def check(events: Iterable[AnyEvent], *, complete: bool = True) -> list[Violation]:
@@ -81,6 +66,8 @@ class _Checker:
         self._got_token_before: set[RequestId] = set()
         self._evicted: list[int] = []
         self._recounted_at = 0
+        self._num_steps = 0
+        self._ranks: Ranks | None = None
 
     def take(self, event: AnyEvent) -> bool:
         """Take in the next event; False if it contradicts those before it."""
@@ -122,31 +109,34 @@ class _Checker:
     # ---- before an event -------------------------------------------------------------------------------------
 
     def _watch_arrival(self, event: RequestAdded) -> None:
+        if self._ranks is not None:
+            self._ranks.add(event, self._num_steps)
         if event.arrival > event.time:
             self._report(
                 "arrival", f"request {event.request} is handed over at {event.time} s, before {event.arrival} s"
             )
 
-    @property
-    def _ranks(self) -> bool:
-        header = self._replay.header
-        return header is not None and header.policy in _POLICIES_THAT_RANK
-
     def _watch_order(self, event: ChunkScheduled | Admitted) -> None:
         state = self._replay.requests.get(event.request)
-        if self._ranks or (state is not None and state.is_prefilling):
+        if state is not None and state.is_prefilling:
             return
-        for request in self._replay.waiting:
-            if request == event.request:
-                return
-            if not self._replay.requests[request].num_scheduled_tokens:
-                self._report("order", f"request {event.request} is scheduled before {request}, which waits ahead of it")
-                return
+        first = self._first_waiting(event.request)
+        if first != event.request:
+            self._report("order", f"request {event.request} is scheduled before {first}, which waits ahead of it")
+
+    def _first_waiting(self, request: RequestId) -> RequestId:
+        """Whose turn it is, if it may be that of ``request``."""
+        waiting, requests = self._replay.waiting, self._replay.requests
+        if self._ranks is not None:
+            return self._ranks.first(waiting) if waiting else request
+        return next(
+            (other for other in waiting if other == request or not requests[other].num_scheduled_tokens), request
+        )
 
     def _watch_victim(self, event: Preempted) -> None:
         running = self._replay.running
-        if running and running[-1] != event.request and not self._ranks:
-            self._report("victim", f"request {event.request} is preempted, but {running[-1]} is at the tail")
+        if running and event.request != (last := running[-1] if self._ranks is None else self._ranks.last(running)):
+            self._report("victim", f"request {event.request} is preempted, but {last} is at the tail")
 
     def _watch_caching(self, event: PrefixHit | BlocksHashed) -> None:
         if self._option("enable_prefix_caching") is False:
@@ -185,12 +175,9 @@ class _Checker:
         state, pool = self._replay.requests.get(request), self._replay.pool
         if state is None:
             return False
-        num_missing = -(-state.num_tokens // pool.block_size) - len(state.block_table)
-        num_missing += sum(
-            -(-other.num_tokens // pool.block_size) - len(other.block_table)
-            for other in map(self._replay.requests.__getitem__, self._replay.running)
-            if other.is_prefilling
-        )
+        running = (self._replay.requests[other] for other in self._replay.running)
+        prefilling = (other for other in running if other.is_prefilling)
+        num_missing = sum(other.num_missing_blocks(pool.block_size) for other in (state, *prefilling))
         return num_missing + (self._option("watermark_blocks") or 0) <= len(pool.free_blocks)
 
     def _watch_reason(self, event: RequestFinished) -> None:
@@ -213,7 +200,11 @@ class _Checker:
 
     # ---- after an event --------------------------------------------------------------------------------------
 
+    def _note_policy(self, event: TraceStarted) -> None:
+        self._ranks = Ranks.of(event)
+
     def _start_step(self, event: StepStarted) -> None:
+        self._num_steps += 1
         self._num_requests_at_start = event.waiting + event.running
         self._step_tokens = 0
         self._phases = set()
@@ -289,6 +280,7 @@ _BEFORE: dict[type, _Watch] = {
     RequestFinished: _Checker._watch_reason,
 }
 _AFTER: dict[type, _Watch] = {
+    TraceStarted: _Checker._note_policy,
     StepStarted: _Checker._start_step,
     Admitted: _Checker._watch_slots,
     ChunkScheduled: _Checker._count_chunk,

@@ -51,10 +51,11 @@ class TraceStarted(Event, frozen=True, gc=False, omit_defaults=True):
     facts: dict[str, Any] = {}
 
 
-class RequestAdded(Event, frozen=True, gc=False):
+class RequestAdded(Event, frozen=True, gc=False, omit_defaults=True):
     """A request was handed to the scheduler and stands at the tail of ``waiting``.
 
-    ``arrival`` is when it really came, at or before ``time``; latencies count from it.
+    ``arrival`` is when it really came, at or before ``time``; latencies count from it. ``priority``: the lower, the
+    earlier, under the policy of that name. Left out of files if 0. Since schema 2.
     """
 
     TIME_FIELDS: ClassVar[tuple[str, ...]] = ("time", "arrival")
@@ -63,6 +64,7 @@ class RequestAdded(Event, frozen=True, gc=False):
     arrival: float
     prompt_tokens: int
     max_tokens: int
+    priority: int = 0
 
 
 class RequestRejected(Event, frozen=True, gc=False):

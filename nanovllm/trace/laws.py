@@ -6,6 +6,8 @@ others while it replays.
 
 from __future__ import annotations
 
+import msgspec
+
 REPLAYED_LAWS = {
     "header": "A trace begins with its header, which says how many blocks of which size there are, and has one only.",
     "time": "Time never runs backwards.",
@@ -33,9 +35,10 @@ WATCHED_LAWS = {
     "references": "The reference count of a block is the number of tables that hold it.",
     "slots": "No more than max_num_seqs requests run.",
     "budget": "A step with a prefill computes at most max_num_batched_tokens tokens, decodes in it included.",
-    "order": "Unless the policy ranks them, waiting requests are scheduled in the order of their queue, so a preempted "
-    "one before later arrivals.",
-    "victim": "Unless the policy ranks them, it is the request at the tail of running that is preempted.",
+    "order": "Waiting requests are scheduled in the order of their queue, so a preempted one before later arrivals. "
+    "Where the policy ranks them, it is the order of their ranks.",
+    "victim": "It is the request at the tail of running that is preempted. Where the policy ranks them, it is the "
+    "last of their ranks.",
     "hand_out": "A block is evicted only to be handed out at once.",
     "caching_off": "Without prefix caching nothing is published or hit.",
     "held": "A request is held for the reason that is stated.",
@@ -61,3 +64,16 @@ class BrokenLawError(Exception):
         assert law in LAWS, f"there is no law named {law!r}"
         self.law = law
         super().__init__(message)
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A law that a trace breaks, and where. ``event``: its index (on line ``event + 1`` of a file); ``step``: -1
+    before the first."""
+
+    law: str
+    step: int
+    event: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"step {self.step}, event {self.event}: {self.message}. {self.law}: {LAWS[self.law]}"

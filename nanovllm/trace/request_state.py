@@ -39,6 +39,10 @@ class RequestState(msgspec.Struct, gc=False, array_like=True):
         """Tokens generated so far."""
         return self.num_tokens - self.num_prompt_tokens
 
+    def num_missing_blocks(self, block_size: int) -> int:
+        """Blocks that its table lacks to hold all its tokens."""
+        return -(-self.num_tokens // block_size) - len(self.block_table)
+
     def require(self, status: Status, doing: str) -> None:
         """Raise ``BrokenLawError`` unless it stands in this queue."""
         if self.status != status:

@@ -16,7 +16,7 @@ from nanovllm.engine.request import Request
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.by_step import by_step
-from nanovllm.trace.check import Violation, check
+from nanovllm.trace.check import check
 from nanovllm.trace.events import (
     AnyEvent,
     ChunkScheduled,
@@ -26,6 +26,7 @@ from nanovllm.trace.events import (
     StepFinished,
     TokensAppended,
 )
+from nanovllm.trace.laws import Violation
 from nanovllm.trace.text import to_text
 from sim.museum.memory import Misread, WatchedMemory
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given, settings
 
-from nanovllm.trace.check import Violation, check
+from nanovllm.trace.check import check
 from nanovllm.trace.events import (
     AnyEvent,
     BlockEvicted,
@@ -25,7 +25,7 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.laws import LAWS, WATCHED_LAWS
+from nanovllm.trace.laws import LAWS, WATCHED_LAWS, Violation
 from nanovllm.trace.pool import BlockPool
 from tests.trace.runs import Scenario, header, preempting_run, scenarios
 

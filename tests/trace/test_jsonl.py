@@ -222,8 +222,8 @@ def test_an_exception_leaves_every_event(path: Path) -> None:
             r":2: is no request_added: Expected `int`, got `float` - at `\$.max_tokens` \(its fields are request, time",
         ),
         (
-            HEADER_LINE + ADDED.replace(b'"max_tokens":2', b'"max_tokens":2,"priority":1'),
-            ":2: is no request_added: Object contains unknown field `priority`",
+            HEADER_LINE + ADDED.replace(b'"max_tokens":2', b'"max_tokens":2,"colour":1'),
+            ":2: is no request_added: Object contains unknown field `colour`",
         ),
         (HEADER_LINE + ADDED.replace(b',"max_tokens":2', b""), ":2: .* missing required field `max_tokens`"),
         (HEADER_LINE + b"\xff\xfe\n" + ADDED, ":2: is not JSON"),

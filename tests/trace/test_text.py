@@ -37,7 +37,6 @@ EVENTS: list[AnyEvent] = [
     PrefixHit("B", [5, 6], 32),
     BlockEvicted(7, "a" * 16),
     BlocksAllocated("B", [7, 8]),
-    Admitted("B"),
     ChunkScheduled("B", 32, 20, 12),
     Held("C", "no_blocks"),
     BlocksHashed("B", [7], ["b" * 16]),
@@ -48,6 +47,7 @@ EVENTS: list[AnyEvent] = [
     Preempted("N", "A", [9, 8], 31, 2),
     BlocksFreed("N", [9, 8]),
     BlocksAllocated("A", [9]),
+    Admitted("A"),
     DecodeScheduled(list("ABCDEFGHIJKLM")),
     RequestAdded("Z", 0.5, 0.5, 1, 1),
     TokensAppended(["A", "B"], [17, 5]),
@@ -60,12 +60,12 @@ run on cpu with tiny, policy prefill_first: block_size 16, num_blocks 64
 + request B: a prompt of 64 tokens, at most 8 to generate
 ! request D is refused: pool_too_small, needs 70 of 64 blocks
 ! request E is refused: too_long
-step 3 prefill 20 tokens | B: hit 32 (blocks 5 6), new blocks 7 8, admitted, chunk 32..52 of 64, 12 remain | held C: no_blocks
+step 3 prefill 20 tokens | B: hit 32 (blocks 5 6), new blocks 7 8, chunk 32..52 of 64, 12 remain | held C: no_blocks
     evicted block 7: its cached content is forgotten
     published block 7 of request B
 - request F ends: aborted
 - request F frees block 3
-step 4 (the trace ends here) | A: new block 9 | decode A B C D E F G H I J K L and 1 more
+step 4 (the trace ends here) | A: new block 9, admitted | decode A B C D E F G H I J K L and 1 more
     preempted request N for A (2nd time): loses the KV of 31 tokens, frees blocks 9 8
     + request Z: a prompt of 1 token, at most 1 to generate
     tokens: A gets 17, B gets 5

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from nanovllm.engine.policies.ranked import RankedScheduler
 from nanovllm.engine.sequence import Sequence
 
 
 class PriorityScheduler(RankedScheduler):
     """Ranks by the ``priority`` that a request brings: the lower, the earlier. Ageing is in levels a step."""
-
-    default_ageing: ClassVar[float] = 0.01
 
     def _first_rank(self, seq: Sequence) -> float:
         return seq.priority

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import ClassVar
 
 from nanovllm.config import Config
 from nanovllm.engine.batch import ScheduledBatch
@@ -24,12 +23,9 @@ class RankedScheduler(MixedScheduler, ABC):
     ``ageing`` higher. So no queue is ever sorted anew, and if ageing is above 0, only so many later ones can overtake.
     """
 
-    default_ageing: ClassVar[float]
-    """Of ``ageing`` = -1."""
-
     def __init__(self, config: Config, emit: Emit | None = None) -> None:
         super().__init__(config, emit)
-        self._ageing = self.default_ageing if config.ageing == -1 else config.ageing
+        self._ageing = config.ageing_per_step
         self._num_steps = 0
         self._num_added = 0
         self._ranks: dict[Sequence, Rank] = {}

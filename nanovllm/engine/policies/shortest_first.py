@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from nanovllm.engine.policies.ranked import RankedScheduler
 from nanovllm.engine.sequence import Sequence
 
 
 class ShortestFirstScheduler(RankedScheduler):
     """Ranks by the length of the prompt: what is known of the work before it is done. Ageing is in tokens a step."""
-
-    default_ageing: ClassVar[float] = 1.0
 
     def _first_rank(self, seq: Sequence) -> float:
         return seq.num_prompt_tokens
