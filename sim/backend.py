@@ -54,14 +54,17 @@ class SimulatedBackend:
 
     def execute(self, batch: ScheduledBatch) -> list[int]:
         """See ``Backend``. The virtual time after it is the one at which the step's tokens are there."""
-        times = self._cost(batch)
+        step_time = self._cost_model.step_time(batch)
+        self.time_spent += step_time
+        self.step_times = times = StepTimes(step_time.host_s, step_time.device_s)
         self._clock.advance(times.device_s + times.host_s)
-        self.step_times = times
         return self._sample(batch)
 
     def submit(self, batch: ScheduledBatch) -> SimulatedStep:
         """See ``AsynchronousBackend``. The virtual time after it is the one at which the program has submitted."""
-        times = self._cost(batch)
+        step_time = self._cost_model.step_time(batch)
+        self.time_spent += step_time
+        times = StepTimes(step_time.host_s, step_time.device_s)
         self._clock.advance(times.host_s)
         self._gpu_is_free_at_s = max(self._gpu_is_free_at_s, self._clock.now()) + times.device_s
         return SimulatedStep(self, self._sample(batch), times, self._gpu_is_free_at_s)
@@ -73,11 +76,6 @@ class SimulatedBackend:
 
     def close(self) -> None:
         """There is nothing to give back."""
-
-    def _cost(self, batch: ScheduledBatch) -> StepTimes:
-        step_time = self._cost_model.step_time(batch)
-        self.time_spent += step_time
-        return StepTimes(step_time.host_s, step_time.device_s)
 
     def _sample(self, batch: ScheduledBatch) -> list[int]:
         if batch.is_prefill:  # every sequence begins with one

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from nanovllm.engine.batch import ScheduledBatch
 
@@ -34,7 +36,7 @@ class Backend(Protocol):
         ...
 
 
-class StepTimes(NamedTuple):
+class StepTimes(msgspec.Struct, frozen=True, gc=False):
     """Where the time of a step went, as far as the backend knows, in seconds."""
 
     host_s: float

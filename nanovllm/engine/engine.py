@@ -108,10 +108,10 @@ class Engine:
         """
         arrivals = _Arrivals(requests)
         while True:
-            due = list(arrivals.pop_while(self._is_due))
+            due = arrivals.pop_while(self._is_due)
             if not self._steps.are_in_flight:
                 self._hand_over(due)
-                due.clear()
+                due = []
                 if self.scheduler.is_finished():
                     if arrivals.head is None:
                         return
@@ -173,7 +173,9 @@ class _Arrivals:
         self._requests = iter(requests)
         self.head = next(self._requests, None)
 
-    def pop_while(self, is_due: Callable[[Request], bool]) -> Iterator[Request]:
+    def pop_while(self, is_due: Callable[[Request], bool]) -> list[Request]:
+        due: list[Request] = []
         while self.head is not None and is_due(self.head):
-            yield self.head
+            due.append(self.head)
             self.head = next(self._requests, None)
+        return due

@@ -121,7 +121,8 @@ class Lookahead:
         if step.error is None:
             step.finished_s = self._clock.now()
             if self._observed is not None and step.pending is not None:
-                step.host_s, step.device_s = self._observed.step_times
+                times = self._observed.step_times
+                step.host_s, step.device_s = times.host_s, times.device_s
             self._fill_in(step, token_ids)
         if self._steps:
             ahead = self._steps[0]

@@ -86,8 +86,9 @@ class Lockstep:
         finished_s = clock.now()
         host_s = device_s = None
         if self._observed is not None and batch.sequences and step_error is None:
-            host_s, device_s = self._observed.step_times
-            host_s += (finished_s - came_back_s) + (handed_over_s - started_s)
+            times = self._observed.step_times
+            host_s = times.host_s + (finished_s - came_back_s) + (handed_over_s - started_s)
+            device_s = times.device_s
         if emit is not None:
             emit(StepFinished(step, finished_s, batch.phase, num_tokens, host_s, device_s))
         self.step_index += 1
