@@ -100,6 +100,21 @@ PREFILL_STARVES_DECODE = Scenario(
 BUDGET_BEHIND_THE_HEAD = Scenario(
     11, "Budget wasted behind the head", "", ((6, 1, 0), (7, 1, 0), (2, 1, 0)), max_num_batched_tokens=8
 )
+NEXT_CHUNK_ONLY = Scenario(
+    12,
+    "Admission by next chunk only",
+    "vLLM 25538, 21793",
+    ((2, 16, 3), (16, 3, 3)),
+    num_blocks=6,
+    max_num_batched_tokens=8,
+)
+LONG_PROMPT = Scenario(
+    13,
+    "Long prompt hogs the budget",
+    "vLLM 15419, 57951",
+    ((40, 1, 0), (2, 1, 1)),
+    max_num_batched_tokens=8,
+)
 
 # ---- prefix cache and block accounting ---------------------------------------------------------------------------
 
