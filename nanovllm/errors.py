@@ -121,3 +121,8 @@ class MemoryPoolError(UserError):
 
 class StepError(NanoVllmError):
     """A backend could not compute one step (out of memory, say). Fails the step's requests, not the engine."""
+
+
+class WorkerError(NanoVllmError):
+    """The process of another rank has ended, or ranks can no longer work together: the engine cannot go on. Nobody's
+    mistake as far as is known, so command-line tools print its one line and exit with code 1."""

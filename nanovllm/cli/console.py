@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""

@@ -15,10 +15,10 @@ import typer
 from typer.main import get_command
 
 from nanovllm import __version__
-from nanovllm.cli import bench, demo, generate, models, simulate, trace, workload
-from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error
+from nanovllm.cli import bench, calibrate, compare, demo, generate, models, simulate, trace, workload
+from nanovllm.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error
 from nanovllm.cli.help import Command
-from nanovllm.errors import UserError
+from nanovllm.errors import UserError, WorkerError
 
 OPTIONAL_MODULES = {
     "gguf": "engine",
@@ -59,6 +59,8 @@ app.command("demo", cls=Command, epilog=demo.EXAMPLES)(demo.demo)
 app.command("generate", cls=Command, epilog=generate.EXAMPLES)(generate.generate)
 app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command("bench", cls=Command, epilog=bench.EXAMPLES)(bench.bench)
+app.command("calibrate", cls=Command, epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.command("compare", cls=Command, epilog=compare.EXAMPLES)(compare.compare)
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace.app, name="trace")
 app.add_typer(models.app, name="models")
@@ -81,6 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, OSError, typer.TyperException) as error:
         print_error(_describe(error))
         return EXIT_USER_ERROR
+    except WorkerError as error:
+        print_error(str(error))
+        return EXIT_FAILED
     except ModuleNotFoundError as error:
         if error.name not in OPTIONAL_MODULES:
             raise
