@@ -25,6 +25,13 @@ def shard_spec(spec: ModelSpec, group: Group) -> ModelSpec:
     )
 
 
+def num_parameters_of(spec: ModelSpec, group: Group) -> int:
+    """Weights that a rank holds."""
+    num_tables = 1 if spec.tie_word_embeddings else 2
+    num_foreign = spec.vocab_size - len(share_of(spec.vocab_size, group))
+    return shard_spec(spec, group).num_parameters - num_foreign * spec.hidden_size * num_tables
+
+
 def check_size(spec: ModelSpec, size: int) -> None:
     """Raise ``ConfigError`` if the model cannot be shared out among ``size`` ranks."""
     if spec.num_heads % size or size > min(spec.intermediate_size, spec.vocab_size):

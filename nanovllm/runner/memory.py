@@ -6,6 +6,8 @@ import os
 
 import torch
 
+from nanovllm.model_spec import ModelSpec
+
 
 def gib(num_bytes: int) -> str:
     """A memory size for people."""
@@ -33,3 +35,12 @@ def memory_bytes(device: torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info(device)[0]
+
+
+def activation_bytes(spec: ModelSpec, num_tokens: int, num_seqs: int, dtype: torch.dtype) -> int:
+    """About what a step holds at a time beside weights and KV pool, in the layer at its largest and when it draws.
+    ``spec``: of the rank that computes it."""
+    attention = 2 * spec.q_size + 2 * spec.kv_size
+    layer = 3 * spec.hidden_size + max(attention, 3 * spec.intermediate_size)
+    draws = num_seqs * spec.vocab_size * (dtype.itemsize + 3 * torch.float32.itemsize)
+    return max(num_tokens * layer * dtype.itemsize, draws)

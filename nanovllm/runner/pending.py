@@ -35,6 +35,10 @@ class CardStep:
         self._end.record()
         self._submitting_s = perf_counter() - self._begun_s
 
+    def is_over(self) -> bool:
+        """Whether the tokens are there."""
+        return self._end.query()
+
     def result(self) -> list[int]:
         """Wait for the tokens."""
         self._end.synchronize()
@@ -61,6 +65,10 @@ class CpuStep:
         """``tokens``: ``[num_seqs]``."""
         self._ended_s = perf_counter()
         self._tokens = tokens
+
+    def is_over(self) -> bool:
+        """See ``CardStep``."""
+        return True
 
     def result(self) -> list[int]:
         """See ``CardStep``."""

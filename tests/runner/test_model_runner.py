@@ -160,8 +160,8 @@ def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_that_cannot_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="tensor_parallel_size=2"):
-        ModelRunner(replace(CONFIG, tensor_parallel_size=2), spec=SPEC)
+    with pytest.raises(ConfigError, match=r"tensor_parallel_size=3 is not allowed: .* 4 heads: 1, 2, 4$"):
+        ModelRunner(replace(CONFIG, tensor_parallel_size=3), spec=SPEC)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device='cuda' is not allowed: torch finds no NVIDIA GPU"):
         ModelRunner(replace(CONFIG, device="cuda"), spec=SPEC)

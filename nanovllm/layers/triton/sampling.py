@@ -127,8 +127,8 @@ def draw(
     which takes the lowest token id among equal logits; ``seed_keys`` ``[2, num_rows]`` int32, whose two rows may lie
     apart; ``positions`` ``[num_rows]`` int32: the place that the drawn token will have in its sequence. Writes and
     returns ``token_ids`` ``[num_rows]``, int32 or int64. ``vocabulary``: whose token ids the logits are of, if not all;
-    the ranks show each other the best of every tile, and so all draw the same. Logits that are no numbers are never drawn; a row of nothing
-    else yields some token of the vocabulary.
+    the ranks show each other the best of every tile, and so all draw the same. Logits that are no numbers are never
+    drawn; a row of nothing else yields some token of the vocabulary.
     """
     num_rows, vocab_size = logits.shape
     assert logits.stride(1) == 1, "a row's logits lie side by side"
