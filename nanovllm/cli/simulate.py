@@ -18,6 +18,7 @@ from nanovllm.cli.console import (
     refuse_overwriting,
     show_progress,
 )
+from nanovllm.cli.cost_model import CostModelInput
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view, showing
 from nanovllm.cli.metrics_table import duration, print_metrics
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "nanovllm simulate load.jsonl --gpu h100 --model qwen3-8b --trace trace.jsonl",
     "nanovllm simulate load.jsonl --live",
+    "nanovllm simulate load.jsonl --policy mixed --calibration h200.json",
     "nanovllm simulate AzureLLMInferenceTrace_conv.csv --limit 500 --rate-scale 2",
 )
 MAX_ERROR_LINES = 5
 
 
-@takes("config", Config, panel="Engine", defaults={"model": "qwen3-0.6b", "lookahead": False})
+@takes("config", Config, panel="Engine", defaults={"lookahead": False})
+@takes("costs", CostModelInput, panel="Cost model")
 @takes("reading", WorkloadInput, panel="Workload")
 def simulate(
     workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
@@ -57,11 +60,13 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     *,
     config: Config,
+    costs: CostModelInput,
     reading: WorkloadInput,
 ) -> int:
     """Run a workload on a modelled GPU: the same scheduler, a clock that jumps.
 
-    --model takes a name that `nanovllm models` lists, or a directory with a config.json. Requests that can never run
+    --model takes a name that `nanovllm models` lists, or a directory with a config.json; without it, it is the model
+    that was measured, or else qwen3-0.6b. Requests that can never run
     get an error line each, the others run; the exit code is 2 then. Ctrl-C ends the run: figures and trace tell of
     what came before.
     """
@@ -74,6 +79,7 @@ def simulate(
     encode = None if tokenizer is None else _load_encoder(tokenizer)
     requests = reading.read(workload, allow_text=encode is not None)
     recorded = None if outputs is None else _read_outputs(outputs)
+    config, spec, cost_model = costs.choose(config, "qwen3-0.6b")
     collector, view = MetricsCollector(), make_view(live, as_json)
     result = None
     with ExitStack() as resources:
@@ -84,6 +90,8 @@ def simulate(
                     config,
                     requests,
                     gpu=gpu,
+                    model=spec,
+                    cost_model=cost_model,
                     outputs=recorded,
                     tokenize=encode,
                     lookahead=config.lookahead,

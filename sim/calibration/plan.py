@@ -83,6 +83,7 @@ def _prefills() -> Iterator[PlannedStep]:
 
 
 def _mixed() -> Iterator[PlannedStep]:
-    for batch, context, chunk in product((1, 4, 16, 48, 96, 160, 254), (200, 1500), (16, 64, 256, 512, 1024, 2048, 8192)):
+    chunks = (16, 64, 256, 512, 1024, 2048, 8192)
+    for batch, context, chunk in product((1, 4, 16, 48, 96, 160, 254), (200, 1500), chunks):
         yield PlannedStep((context,) * batch, ((0, chunk),))
         yield PlannedStep((context,) * batch, ((200, chunk // 2), (0, chunk - chunk // 2)))

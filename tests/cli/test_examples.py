@@ -8,13 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from sim.calibration import write_calibration
 from tests.cli.conftest import Outcome, RunCommand
 from tests.cli.test_main import COMMANDS
 from tests.cli.test_simulate import AZURE
 from tests.docs.examples import DOCS
+from tests.sim.comparison_files import example_calibration, write_vllm_run
+from tests.sim.latency_files import write_tables
 
 PAGE = DOCS / "reference" / "cli.md"
-WITH_LARGE_MODELS = ("nanovllm bench --dummy", "nanovllm bench bs1", "nanovllm demo", "nanovllm models fetch")
+WITH_LARGE_MODELS = (
+    "nanovllm bench --dummy",
+    "nanovllm bench bs1",
+    "nanovllm calibrate",
+    "nanovllm demo",
+    "nanovllm models fetch",
+)
 """What these do is tested elsewhere, and takes longer (or a card)."""
 ENDLESS = "--follow"
 """Ends with Ctrl-C only."""
@@ -39,7 +48,10 @@ def run_line(model_path: Path, run: RunCommand, tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_examples_of_the_help_run(run_line: RunCommand, workload: Path, trace: Path, tmp_path: Path) -> None:
-    for name in ("real.jsonl", "simulated.jsonl", "trace.jsonl"):
+    write_calibration(tmp_path / "h200.json", example_calibration())
+    (tmp_path / "vllm_run").mkdir()
+    write_vllm_run(write_tables(tmp_path / "vllm_run"))
+    for name in ("real.jsonl", "run.jsonl", "simulated.jsonl", "trace.jsonl"):
         shutil.copy(trace, tmp_path / name)
     shutil.copy(workload, tmp_path / "load.jsonl")
     (tmp_path / "AzureLLMInferenceTrace_conv.csv").write_text(AZURE)

@@ -1,0 +1,119 @@
+"""``nanovllm compare``, and ``simulate`` with other cost models than the roofline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nanovllm.trace.jsonl import read_trace
+from sim.calibration import write_calibration
+from tests.cli.conftest import RunCommand
+from tests.sim.comparison_files import example_calibration, write_vllm_run
+from tests.sim.latency_files import write_tables
+
+
+@pytest.fixture
+def calibration(tmp_path: Path) -> Path:
+    path = tmp_path / "card.json"
+    write_calibration(path, example_calibration())
+    return path
+
+
+@pytest.fixture
+def vllm_run(tmp_path: Path) -> Path:
+    directory = tmp_path / "vllm"
+    directory.mkdir()
+    return write_vllm_run(write_tables(directory))
+
+
+def test_a_simulated_run_is_like_itself(run: RunCommand, trace: Path) -> None:
+    outcome = run("compare", trace)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "time per output token" in outcome.out
+    assert "decode step" in outcome.out
+    assert "(+0.0%)" in outcome.out
+    assert "the decisions are the same" in outcome.out
+
+
+def test_a_calibration_makes_another_time_of_the_same_decisions(
+    run: RunCommand, trace: Path, calibration: Path, tmp_path: Path
+) -> None:
+    again, picture = tmp_path / "again.jsonl", tmp_path / "run.png"
+    outcome = run("compare", trace, "--calibration", calibration, "--json", "--trace", again, "--figure", picture)
+    told = json.loads(outcome.out)
+    assert told["same_decisions"] is True
+    assert told["num_requests"] == 3
+    assert abs(told["errors"]["latencies"]["end to end"]["mean"]) > 0.01
+    assert told["latencies"]["end to end"]["mean_absolute_error"] > 0.01
+    assert set(told["step_times"]) == {"prefill", "decode"}
+    assert read_trace(again).problem is None
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_decisions_are_told(run: RunCommand, trace: Path) -> None:
+    assert "the decisions part: " in run("compare", trace, "--policy", "mixed").out
+
+
+def test_a_run_of_vllm_is_compared_by_the_tables_beside_it(run: RunCommand, vllm_run: Path) -> None:
+    outcome = run("compare", vllm_run, "--num-kvcache-blocks", 50)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "3 requests" in outcome.out
+    assert "decisions" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--table", "nowhere"], "nowhere: is no directory"),
+        (["--calibration", "nowhere.json"], "nowhere.json: cannot be read: No such file"),
+        (["--cost-model", "magic"], "cost_model='magic' is not allowed: one of auto, roofline, table, fitted"),
+        (["--cost-model", "table"], "cost_model='table' is not allowed: it needs table"),
+        (["--cost-model", "fitted"], "cost_model='fitted' is not allowed: it needs calibration"),
+        (["--cost-model", "roofline", "--table", "x"], "cost_model='roofline' is not allowed: the file"),
+        (["--table", "x", "--calibration", "y"], "calibration='y' is not allowed: not together with table"),
+        (["--figure", "run.bmp"], "run.bmp: is no name for a picture"),
+        (["--gpu", "abacus"], "gpu='abacus' is not allowed"),
+    ],
+)
+def test_a_mistake_is_one_line(run: RunCommand, trace: Path, options: list[str], problem: str) -> None:
+    outcome = run("compare", trace, *options)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: {problem}")
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_foreign_file_or_another_model_is_one_line(
+    run: RunCommand, trace: Path, workload: Path, vllm_run: Path, calibration: Path
+) -> None:
+    for arguments, problem in (
+        (("compare", workload), "a trace begins with a line of type trace_started"),
+        (("compare", trace, "--calibration", trace), "is no calibration of schema 1"),
+        (("compare", vllm_run), "num_kvcache_blocks=None is not allowed: a vLLM run does not tell it"),
+        (("simulate", workload, "--calibration", workload), "is no calibration of schema 1"),
+        (
+            ("simulate", workload, "--calibration", calibration, "--model", "qwen3-8b"),
+            "the calibration is one of qwen3",
+        ),
+        (
+            ("simulate", workload, "--table", vllm_run, "--model", "qwen3-8b"),
+            "the latencies must be those of the model",
+        ),
+    ):
+        outcome = run(*arguments)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+        assert problem in outcome.err
+
+
+def test_simulate_takes_model_and_pool_from_what_was_measured(
+    run: RunCommand, workload: Path, calibration: Path, vllm_run: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl"
+    assert (
+        run("simulate", workload, "--calibration", calibration, "--kvcache-block-size", 16, "--trace", path).code == 0
+    )
+    header = read_trace(path).header
+    assert (header.model, header.config["num_blocks"]) == ("qwen3-0.6b", 500)
+    assert run("simulate", workload, "--table", vllm_run, "--num-kvcache-blocks", 9, "--trace", path).code == 0
+    assert read_trace(path).header.model == "meta-llama/Llama-3.1-8B"
