@@ -46,7 +46,7 @@ def profile_steps(runner: Annotated, step_index: Callable[[], int], path: str | 
         size = f"{len(batch.sequences)} seqs {batch.num_tokens} tokens"
         return record_function(f"step {step_index()} {batch.phase} {size}")
 
-    unannotated, profiler = runner.annotate, profile(activities=activities)
+    unannotated, profiler = runner.annotate, profile(activities=activities, acc_events=True)
     try:
         with profiler:
             runner.annotate = annotate
