@@ -149,9 +149,12 @@ def run(
 
 
 def side_by_side(
-    lines: Sequence[Line], rule: type[Scheduler] | type[BlockManager], **options: Any
+    lines: Sequence[Line], rule: type[Scheduler] | type[BlockManager] | str, **options: Any
 ) -> tuple[MuseumRun, MuseumRun]:
-    """The same requests twice: by our rules, and with ``rule``, a scheduler or a block manager, instead of ours."""
+    """The same requests twice: by our rules, and with ``rule`` instead: a scheduler, a block manager, or the name of
+    another policy."""
+    if isinstance(rule, str):
+        return run(lines, **options), run(lines, policy=rule, **options)
     if issubclass(rule, Scheduler):
         return run(lines, **options), run(lines, scheduler=rule, **options)
     return run(lines, **options), run(lines, block_manager=rule, **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence
 
@@ -44,32 +43,6 @@ class SubtractsThePrefixTwice(Scheduler):
             num_tokens = min(num_missing_tokens, self.max_num_batched_tokens)
             num_remaining_tokens = num_missing_tokens - num_tokens
         super()._schedule_chunk(seq, num_tokens, num_remaining_tokens)
-
-
-class ChunksAnyone(Scheduler):
-    """Cuts whichever prompt exceeds the rest of the budget, not only the first of a step."""
-
-    def _schedule_prefills(self) -> list[Sequence]:
-        scheduled: list[Sequence] = []
-        budget = self.max_num_batched_tokens
-        while self.max_num_batched_tokens and (more := super()._schedule_prefills()):
-            scheduled += more
-            self.max_num_batched_tokens -= sum(seq.num_scheduled_tokens for seq in more)
-        self.max_num_batched_tokens = budget
-        return scheduled
-
-    def _hold(self, seq: Sequence, reason: str) -> None:
-        if reason != "chunk_not_first":
-            super()._hold(seq, reason)
-
-
-class DecodesFirst(Scheduler):
-    """Decodes while anyone runs, and prefills only when nobody does: the other extreme."""
-
-    def schedule(self) -> ScheduledBatch:
-        """A decode step, if there is anyone to decode."""
-        decodes = self._schedule_decodes()
-        return ScheduledBatch(decodes, False) if decodes else super().schedule()
 
 
 # ---- who gives way -----------------------------------------------------------------------------------------------
