@@ -160,7 +160,10 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "negative arrival": ({**GOOD, "arrival": -0.5}, "arrival=-0.5 is not allowed: a number of seconds from 0 upward"),
     "arrival that is text": ({**GOOD, "arrival": "noon"}, "arrival='noon' is not allowed: a number of seconds from 0"),
     "two arrivals": ({**GOOD, "arrival": 1, "arrival_step": 1}, "arrival_step=1 is not allowed: not together with"),
-    "priority that is a float": ({**GOOD, "priority": 0.5}, "priority=0.5 is not allowed: a whole number from -1000000"),
+    "priority that is a float": (
+        {**GOOD, "priority": 0.5},
+        "priority=0.5 is not allowed: a whole number from -1000000",
+    ),
     "huge priority": ({**GOOD, "priority": 10**9}, "priority=1000000000 is not allowed: at most 1000000"),
     "negative step": ({**GOOD, "arrival_step": -1}, "arrival_step=-1 is not allowed: a whole number from 0 upward"),
     "step that is a float": ({**GOOD, "arrival_step": 1.5}, "arrival_step=1.5 is not allowed: a whole number from 0"),
