@@ -66,12 +66,11 @@ def _coefficients(shapes: Sequence[StepShape], times_s: Sequence[float]) -> Coef
 def _features(shape: StepShape) -> list[float]:
     """In the order of the fields of ``Coefficients``."""
     num_sequences = 0.0 if shape.kind == "decode" else float(shape.num_sequences)
-    num_read = float(shape.decode_kv_tokens - shape.shared_kv_tokens)
     return [
         1.0,
         *token_features(shape.num_tokens),
         num_sequences,
-        num_read,
+        float(shape.num_read_tokens),
         float(shape.shared_kv_tokens),
         shape.chunk_pairs,
     ]

@@ -15,7 +15,7 @@ from nanovllm.engine.batch import ScheduledBatch
 from sim.cost_models.shape import StepShape
 from sim.cost_models.step_time import StepTime
 
-TOKEN_KNOTS = (0, 16, 64, 256, 1024)
+TOKEN_KNOTS = (0, 16, 64, 128, 256, 512, 1024)
 """Between two of these numbers of tokens, each token of a step costs the same."""
 
 
@@ -29,7 +29,7 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sequence_s: float
     """Each sequence: its head and its draw. (Of a decode step, which has as many tokens, the tokens tell it.)"""
     kv_token_s: float
-    """Each token that decodes read; a leading block that several share is read once."""
+    """Each token whose KV is read, see ``StepShape.num_read_tokens``."""
     shared_kv_token_s: float
     """Each token that a decode attends to, but that another one has read."""
     chunk_pair_s: float
@@ -44,11 +44,10 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def step_time(self, shape: StepShape) -> StepTime:
         """The time on the device."""
         tokens_s = sum(a * b for a, b in zip(token_features(shape.num_tokens), self.token_s, strict=True))
-        num_read = shape.decode_kv_tokens - shape.shared_kv_tokens
         return StepTime(
             weights_s=self.step_s,
             matmul_s=tokens_s + shape.num_sequences * self.sequence_s,
-            kv_traffic_s=num_read * self.kv_token_s + shape.shared_kv_tokens * self.shared_kv_token_s,
+            kv_traffic_s=shape.num_read_tokens * self.kv_token_s + shape.shared_kv_tokens * self.shared_kv_token_s,
             attention_s=shape.chunk_pairs * self.chunk_pair_s,
         )
 

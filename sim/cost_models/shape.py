@@ -31,6 +31,8 @@ class StepShape(NamedTuple):
     """Computed by all chunks."""
     chunk_pairs: float
     """Σ chunk · (kv + chunk / 2), kv being the tokens before it: pairs of a chunk's token and one that it sees."""
+    chunk_kv_tokens: int = 0
+    """Tokens before the chunks: what they read from the cache."""
     shared_kv_tokens: int = 0
     """Of ``decode_kv_tokens``, those in leading blocks that an earlier decode of the step holds too; 0 unless asked."""
 
@@ -38,7 +40,7 @@ class StepShape(NamedTuple):
     def of(cls, batch: ScheduledBatch, shared_block_size: int | None = None) -> StepShape:
         """The shape of a step of at least one sequence. ``shared_block_size``: look for shared leading blocks, of so
         many tokens."""
-        lengths, chunk_tokens, chunk_pairs = [], 0, 0.0
+        lengths, chunk_tokens, chunk_pairs, chunk_kv_tokens = [], 0, 0.0, 0
         if batch.is_prefill:
             decodes = []
             for seq in batch.sequences:
@@ -48,6 +50,7 @@ class StepShape(NamedTuple):
                     lengths.append(kv_tokens + 1)
                 else:
                     chunk_tokens += chunk
+                    chunk_kv_tokens += kv_tokens
                     chunk_pairs += chunk * (kv_tokens + chunk / 2)
         else:
             decodes = batch.sequences
@@ -61,8 +64,14 @@ class StepShape(NamedTuple):
             longest_decode=max(lengths, default=0),
             chunk_tokens=chunk_tokens,
             chunk_pairs=chunk_pairs,
+            chunk_kv_tokens=chunk_kv_tokens,
             shared_kv_tokens=0 if shared_block_size is None else shared_block_size * num_shared_blocks(decodes),
         )
+
+    @property
+    def num_read_tokens(self) -> int:
+        """Tokens whose KV is read from memory: what several decodes share, once."""
+        return self.decode_kv_tokens - self.shared_kv_tokens + self.chunk_kv_tokens
 
     @property
     def kind(self) -> str:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from sim.calibration import Calibration
 from sim.calibration.file import FitError
-from sim.cost_models.fitted import Coefficients, HostCoefficients
+from sim.cost_models.fitted import TOKEN_KNOTS, Coefficients, HostCoefficients
 from sim.cost_models.shape import KINDS
 
 DEVICE = Coefficients(
     step_s=1e-3,
-    token_s=(1e-5,) * 5,
+    token_s=(1e-5,) * len(TOKEN_KNOTS),
     sequence_s=1e-5,
     kv_token_s=1e-8,
     shared_kv_token_s=0.0,

@@ -28,7 +28,7 @@ CONFIG = Config(
 )
 TRUE = Coefficients(
     step_s=1e-3,
-    token_s=(2e-5, 1e-5, 1e-5, 2e-5, 2e-5),
+    token_s=(2e-5, 1e-5, 1e-5, 1e-5, 1e-5, 2e-5, 2e-5),
     sequence_s=3e-5,
     kv_token_s=1e-8,
     shared_kv_token_s=1e-9,
@@ -258,7 +258,7 @@ def test_an_impossible_coefficient_is_one_clear_line(
     fields["device"]["decode"][name] = value
     path = tmp_path / "card.json"
     path.write_bytes(msgspec.json.encode(fields))
-    with pytest.raises(CostTableError, match=r"negative|token_s has 1 values, 5 are needed"):
+    with pytest.raises(CostTableError, match=r"negative|token_s has 1 values, 7 are needed"):
         read_calibration(path)
 
 
