@@ -131,8 +131,7 @@ def _print(comparison: Comparison) -> None:
     table = Table("", *columns, "each", title=title, caption="each: mean absolute error of the single ones")
     for column in table.columns[1:]:
         column.justify = "right"
-    steps = {f"{phase} step": pair for phase, pair in comparison.step_times.items()}
-    for name, pair in {**comparison.latencies, **steps}.items():
+    for name, pair in {**comparison.latencies, **comparison.step_times}.items():
         table.add_row(name, *_cells(pair))
     print_table(table)
     rates = f"{comparison.real_tokens_per_s:,.1f} → {comparison.simulated_tokens_per_s:,.1f} output tokens/s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import fsum
 from operator import attrgetter
@@ -53,7 +53,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that one of the two runs did not complete."""
     latencies: dict[str, LatencyPair]
     step_times: dict[str, LatencyPair]
-    """By phase; empty if the real run tells nothing of its steps."""
+    """By phase and part: ``decode step``, and, where both runs tell it, ``decode on device`` and ``decode on host``.
+    Empty if the real run tells nothing of its steps."""
     real_tokens_per_s: float
     """Output tokens from the first arrival to the last token."""
     simulated_tokens_per_s: float
@@ -160,33 +161,32 @@ def _tokens_per_s(rows: Sequence[RequestMetrics]) -> float:
 
 
 def _step_times(real: Iterable[AnyEvent], simulated: Iterable[AnyEvent]) -> dict[str, LatencyPair]:
-    """By phase; step by step if there are as many of it in both."""
-    times = durations_by_phase(real), durations_by_phase(simulated)
-    pairs = {}
-    for phase, of_real in times[0].items():
-        of_simulated = times[1].get(phase, [])
-        if len(of_real) == len(of_simulated):
-            pair = _latency_pair(list(zip(of_real, of_simulated, strict=True)))
-        else:
-            summaries = summarize(of_real), summarize(of_simulated)
-            pair = (
-                None if summaries[0] is None or summaries[1] is None else LatencyPair(summaries[0], summaries[1], None)
-            )
-        if pair is not None:
-            pairs[phase] = pair
-    return pairs
+    """Step by step if there are as many of it in both."""
+    of_real, of_simulated = step_durations(real), step_durations(simulated)
+    pairs = {name: _paired(of_real[name], of_simulated[name]) for name in of_real if name in of_simulated}
+    return {name: pair for name, pair in pairs.items() if pair is not None}
 
 
-def durations_by_phase(events: Iterable[AnyEvent]) -> Mapping[str, list[float]]:
-    """Seconds of all steps that computed something, in order. (The start of one that was decided ahead of time is, in
-    the trace, the end of the one before.)"""
+def _paired(real: list[float], simulated: list[float]) -> LatencyPair | None:
+    if len(real) == len(simulated):
+        return _latency_pair(list(zip(real, simulated, strict=True)))
+    summaries = summarize(real), summarize(simulated)
+    return None if summaries[0] is None or summaries[1] is None else LatencyPair(summaries[0], summaries[1], None)
+
+
+def step_durations(events: Iterable[AnyEvent]) -> dict[str, list[float]]:
+    """Seconds of all steps that computed something, in order; see ``Comparison.step_times``. (The start of one that was
+    decided ahead of time is, in the trace, the end of the one before.)"""
     durations: dict[str, list[float]] = {}
     started_s = 0.0
     for event in events:
         if isinstance(event, StepStarted):
             started_s = event.time
         elif isinstance(event, StepFinished) and event.tokens:
-            durations.setdefault(event.phase, []).append(event.time - started_s)
+            parts = {"step": event.time - started_s, "on device": event.device, "on host": event.host}
+            for part, duration_s in parts.items():
+                if duration_s is not None:
+                    durations.setdefault(f"{event.phase} {part}", []).append(duration_s)
     return durations
 
 

@@ -16,7 +16,7 @@ from nanovllm.trace.events import AnyEvent, StepFinished, StepStarted, TokensApp
 from nanovllm.trace.jsonl import write_trace
 from sim import simulate
 from sim.comparison import compare, read_traced_run, read_vllm_run
-from sim.comparison.compare import durations_by_phase
+from sim.comparison.compare import step_durations
 from sim.cost_models import Table
 from sim.cost_models.latency_tables import read_latency_tables
 from sim.generators import independent_requests, poisson, uniform
@@ -78,7 +78,7 @@ def test_a_slower_machine_is_told_by_how_much(tmp_path: Path) -> None:
     )
     comparison, _ = compare(read_traced_run(path), slower, model="qwen3-0.6b")
     assert comparison.same_decisions
-    decode = comparison.step_times["decode"]
+    decode = comparison.step_times["decode step"]
     assert decode.simulated.mean - decode.real.mean == pytest.approx(1.2e-3 - 1.01e-4 - 1e-7 * 1)
     assert decode.error("p99") > 0.5
     assert comparison.throughput_error < -0.3
@@ -136,11 +136,11 @@ def test_steps_that_compute_nothing_have_no_duration() -> None:
         StepStarted(0, 1.0, 0, 0, 9),
         StepFinished(0, 3.0, "prefill", 8),
         StepStarted(1, 3.0, 0, 0, 9),
-        StepFinished(1, 4.0, "decode", 1),
+        StepFinished(1, 4.0, "decode", 1, device=0.75),
         StepStarted(2, 8.0, 0, 0, 9),
         StepFinished(2, 8.0, "decode", 0),
     ]
-    assert durations_by_phase(events) == {"prefill": [2.0], "decode": [1.0]}
+    assert step_durations(events) == {"prefill step": [2.0], "decode step": [1.0], "decode on device": [0.75]}
 
 
 # ---- traces that cannot be compared --------------------------------------------------------------------------
