@@ -23,7 +23,7 @@ EXAMPLES = examples(
 )
 
 
-@takes("config", Config, panel="Engine", defaults={"max_model_len": 8192})
+@takes("config", Config, panel="Engine", defaults={"max_model_len": 4096})
 def calibrate(
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the calibration to this file.")],
     dummy_weights: Annotated[

@@ -41,7 +41,8 @@ def measure_steps(
     numbers = count()
     for planned in plan:
         decodes = _decodes(planned, block_size, vocab_size, numbers)
-        next_block = max((block + 1 for seq in decodes for block in seq.block_table), default=0)
+        spare = [_reserve(seq, block_size) for seq in decodes]
+        next_block = max((block + 1 for blocks in spare for block in blocks), default=0)
         shapes, device_s, host_s = [], [], []
         for _ in range(NUM_REPETITIONS):
             chunks = _chunks(planned, block_size, vocab_size, numbers, next_block)
@@ -53,7 +54,10 @@ def measure_steps(
             on_device_s = backend.step_times.device_s if isinstance(backend, ObservedBackend) else taken_s
             device_s.append(min(on_device_s, taken_s))
             host_s.append(taken_s - device_s[-1])
-            _take_in(decodes, token_ids)
+            for seq, token_id, blocks in zip(
+                decodes, token_ids, spare, strict=False
+            ):  # nobody needs the chunks' tokens
+                _take_in(seq, token_id, blocks, block_size)
         middle = (NUM_REPETITIONS + NUM_WARM_UPS) // 2
         yield MeasuredStep(shapes[middle], median(device_s[NUM_WARM_UPS:]), median(host_s[NUM_WARM_UPS:]))
 
@@ -68,7 +72,7 @@ def _decodes(planned: PlannedStep, block_size: int, vocab_size: int, numbers: It
         seq.append_token(0)
         seq.status = SequenceStatus.RUNNING
         seq.num_cached_tokens, seq.num_scheduled_tokens = num_cached, 1
-        num_own = -(-(num_cached + NUM_REPETITIONS) // block_size) - num_shared
+        num_own = -(-(num_cached + 1 + NUM_REPETITIONS) // block_size) - num_shared
         seq.block_table = [*shared, *range(next_block, next_block + num_own)]
         next_block += num_own
         sequences.append(seq)
@@ -93,7 +97,16 @@ def _sequence(num_tokens: int, vocab_size: int, number: int) -> Sequence:
     return Sequence(own_token_ids(number, num_tokens, vocab_size=vocab_size), _ENDLESS, number)
 
 
-def _take_in(decodes: list[Sequence], token_ids: list[int]) -> None:
-    for seq, token_id in zip(decodes, token_ids, strict=False):  # the chunks' tokens follow, and nobody needs them
-        seq.num_cached_tokens += 1
-        seq.append_token(token_id)
+def _reserve(seq: Sequence, block_size: int) -> list[int]:
+    """All blocks of the sequence; it keeps those that it needs by now."""
+    blocks = seq.block_table
+    seq.block_table = blocks[: -(-seq.num_tokens // block_size)]
+    return blocks
+
+
+def _take_in(seq: Sequence, token_id: int, blocks: list[int], block_size: int) -> None:
+    """As the scheduler does between two steps."""
+    seq.num_cached_tokens += 1
+    seq.append_token(token_id)
+    if seq.num_tokens > len(seq.block_table) * block_size:
+        seq.block_table.append(blocks[len(seq.block_table)])

@@ -36,7 +36,7 @@ class PlannedStep(NamedTuple):
     def num_blocks(self, block_size: int) -> int:
         """Blocks of the pool that it takes, with those into which its decodes grow."""
         num_shared = self.num_shared_tokens // block_size
-        decodes = [num_cached + NUM_REPETITIONS - num_shared * block_size for num_cached in self.decodes]
+        decodes = [num_cached + 1 + NUM_REPETITIONS - num_shared * block_size for num_cached in self.decodes]
         chunks = [num_cached + num_tokens for num_cached, num_tokens in self.chunks]
         return num_shared + sum(-(-num_tokens // block_size) for num_tokens in (*decodes, *chunks))
 
@@ -46,7 +46,7 @@ class PlannedStep(NamedTuple):
         longest = max([*self.decodes, *(cached + tokens for cached, tokens in self.chunks)], default=0)
         num_tokens = len(self.decodes) + sum(tokens for _, tokens in self.chunks)
         is_one_step = num_tokens <= config.max_num_batched_tokens or not self.chunks
-        is_short = longest + NUM_REPETITIONS <= config.max_model_len
+        is_short = longest + 1 + NUM_REPETITIONS <= config.max_model_len
         fits_pool = self.num_blocks(config.kvcache_block_size) <= config.num_kvcache_blocks
         return 0 < num_sequences <= config.max_num_seqs and is_one_step and is_short and fits_pool
 

@@ -8,7 +8,15 @@ from typing import Any
 
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError, TraceError, UserError
-from nanovllm.trace.events import AnyEvent, RequestAdded, RequestFinished, RequestId, StepStarted, TokensAppended
+from nanovllm.trace.events import (
+    AnyEvent,
+    RequestAdded,
+    RequestFinished,
+    RequestId,
+    StepFinished,
+    StepStarted,
+    TokensAppended,
+)
 from nanovllm.trace.jsonl import read_trace
 from nanovllm.trace.metrics import compute_metrics
 from sim.comparison.prompts import prompts_of
@@ -30,6 +38,7 @@ def read_traced_run(path: str | Path, *, by_step: bool = False) -> RealRun:
     if trace.problem is not None:
         raise UserError(f"{trace.problem}: only a run that came to its end can be compared")
     events, header = trace.events, trace.header
+    _check_parts(path, events)
     requests = compute_metrics(events, path).requests
     if not requests:
         raise TraceError(path, "holds no request")
@@ -50,6 +59,14 @@ def _config(path: str | Path, policy: str, model: str, options: Mapping[str, Any
         return Config.from_options(**known, eos=tuple(eos) or -1, policy=policy, model=model)
     except (ConfigError, TypeError) as error:
         raise TraceError(path, f"its header has options that are not known here ({error})", 1) from None
+
+
+def _check_parts(path: str | Path, events: list[AnyEvent]) -> None:
+    for number, event in enumerate(events, start=1):
+        if isinstance(event, StepFinished) and min(event.host or 0.0, event.device or 0.0) < 0:
+            raise TraceError(
+                path, f"step {event.step}: host={event.host}, device={event.device}: times are from 0", number
+            )
 
 
 def _came_by_time(events: list[AnyEvent]) -> bool:

@@ -168,6 +168,7 @@ def test_a_trace_without_requests_or_end_is_one_clear_line(tmp_path: Path) -> No
         ('"policy":"prefill_first"', '"policy":"mine"', r":1: its header has options .*policy='mine'"),
         ('"block_size":16', '"block_size":16,"colour":1', r":1: its header has options .*colour=1"),
         ('"arrival":0.0', '"arrival":-1.0', r"request 0 came at -1.0 s, before the start"),
+        ('"device":', '"device":-', r"run.jsonl:\d+: step 0: host=.*, device=-.*: times are from 0"),
     ],
 )
 def test_an_impossible_trace_is_one_clear_line(tmp_path: Path, old: str, new: str, problem: str) -> None:
