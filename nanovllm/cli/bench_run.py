@@ -80,8 +80,9 @@ class Bench:
         from sim.workload import Prompts, to_requests
 
         vocab_size = self._runner.vocab_size
-        engine = Engine(self._config, self._runner, emit=emit, vocab_size=vocab_size)
         requests = list(to_requests(self._read(repetition), Prompts(seed=self._config.seed, vocab_size=vocab_size)))
+        # After the requests have been made: its clock starts, and they arrive by it.
+        engine = Engine(self._config, self._runner, emit=emit, vocab_size=vocab_size)
         if profile is None:
             num_tokens, wall_s, steps = _run(engine, requests)
         else:
