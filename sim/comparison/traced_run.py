@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError, TraceError, UserError
 from nanovllm.trace.events import (
@@ -31,13 +33,14 @@ def read_traced_run(path: str | Path, *, by_step: bool = False) -> RealRun:
     """The run that a trace tells of. ``by_step``: requests come before the steps before which they came, whatever the
     time; so they do in any case if the run itself had them come by step.
 
-    Prompts are made up, but share the blocks that the real ones shared. Raises ``UserError`` for a file that is no
-    trace of a whole run.
+    Prompts are made up, but share the blocks that the real ones shared. Requests that came before the engine was ready
+    count as having come when it was: what its set-up takes is nobody's latency. Raises ``UserError`` for a file that
+    is no trace of a whole run.
     """
     trace = read_trace(path)
     if trace.problem is not None:
         raise UserError(f"{trace.problem}: only a run that came to its end can be compared")
-    events, header = trace.events, trace.header
+    events, header = _from_its_start(trace.events), trace.header
     _check_parts(path, events)
     requests = compute_metrics(events, path).requests
     if not requests:
@@ -59,6 +62,16 @@ def _config(path: str | Path, policy: str, model: str, options: Mapping[str, Any
         return Config.from_options(**known, eos=tuple(eos) or -1, policy=policy, model=model)
     except (ConfigError, TypeError) as error:
         raise TraceError(path, f"its header has options that are not known here ({error})", 1) from None
+
+
+def _from_its_start(events: list[AnyEvent]) -> list[AnyEvent]:
+    start_s = next((event.time for event in events if isinstance(event, RequestAdded)), 0.0)
+    return [
+        msgspec.structs.replace(event, arrival=start_s)
+        if isinstance(event, RequestAdded) and 0 <= event.arrival < start_s
+        else event
+        for event in events
+    ]
 
 
 def _check_parts(path: str | Path, events: list[AnyEvent]) -> None:
@@ -94,6 +107,7 @@ def _workload(path: str | Path, events: list[AnyEvent], by_step: bool) -> list[W
                 arrival=None if by_step else event.arrival,
                 arrival_step=step if by_step else None,
                 ignore_eos=event.request in ignoring,
+                priority=event.priority,
             )
     return list(workload.values())
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from nanovllm.config import Config
@@ -119,6 +120,24 @@ def test_arrivals_by_step_stay_so(tmp_path: Path) -> None:
     run = read_traced_run(path)
     assert [request.arrival_step for request in run.workload] == [0, 4, 8, 12]
     assert compare(run, COST_MODEL, model="qwen3-0.6b")[0].same_decisions
+
+
+def test_what_the_set_up_took_is_nobody_s_latency(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    events = record(path, [WorkloadRequest(id=place, prompt_len=50, max_tokens=20) for place in range(3)])
+    late = [
+        msgspec.structs.replace(
+            event, **{name: getattr(event, name) + 2.0 for name in ("time",) if hasattr(event, name)}
+        )
+        for event in events
+    ]
+    write_trace(late, path)
+    run = read_traced_run(path)
+    assert [row.arrival_s for row in run.requests] == [2.0] * 3
+    assert [request.arrival_step for request in run.workload] == [0] * 3
+    comparison, _ = compare(run, COST_MODEL, model="qwen3-0.6b", by_step=read_traced_run(path, by_step=True))
+    assert comparison.same_decisions
+    assert comparison.latencies["time to first token"].error("mean") == pytest.approx(0, abs=1e-6)
 
 
 def test_requests_that_ignore_the_end_of_a_text_are_told_from_others(tmp_path: Path) -> None:
