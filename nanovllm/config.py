@@ -166,6 +166,15 @@ class Config:
         """``ageing``, with the policy's own in place of -1."""
         return _OWN_AGEING[self.policy] if self.ageing == -1 else self.ageing
 
+    def with_policy(self, policy: str) -> Config:
+        """The same options under another policy. What it does not have, and ``ageing``, which means something else to
+        each, goes back to its default."""
+        if policy == self.policy:
+            return self
+        kept = set(OPTIONS_OF_POLICIES.get(policy, ())) - {"ageing"}
+        dropped = {name: getattr(Config, name) for name in OPTIONS_OF_POLICIES[self.policy] if name not in kept}
+        return replace(self, policy=policy, **dropped)
+
     def for_positions(self, num_positions: int, default: int = MAX_WHOLE_NUMBER) -> Config:
         """The options for a model that knows ``num_positions`` positions: ``max_model_len`` is never above them, and
         ``default`` if none was chosen. Raises ``ConfigError`` for a choice above them."""

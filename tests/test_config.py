@@ -133,6 +133,16 @@ def test_an_option_of_another_policy_is_refused(policy: str, option: str, value:
         Config(policy=policy, **{option: value})
 
 
+def test_another_policy_keeps_the_options_that_it_has() -> None:
+    config = Config(policy="priority", admit_by="chunk", ageing=0.5, max_num_seqs=3)
+    assert config.with_policy("priority") is config
+    assert config.with_policy("mixed") == Config(policy="mixed", admit_by="chunk", max_num_seqs=3)
+    assert config.with_policy("shortest_first") == Config(policy="shortest_first", admit_by="chunk", max_num_seqs=3)
+    assert config.with_policy("prefill_first") == Config(max_num_seqs=3)
+    with pytest.raises(ConfigError, match="policy='fifo' is not allowed"):
+        config.with_policy("fifo")
+
+
 def test_a_config_never_changes() -> None:
     with pytest.raises(FrozenInstanceError):
         Config().max_num_seqs = 3

@@ -64,9 +64,10 @@ def compare(
     run, by_step = _read(real, num_kvcache_blocks)
     if costs.kind == "roofline" and (real / "table_meta.yaml").is_file():
         costs = replace(costs, table=real)
-    changes = {"policy": policy, "model": model, "num_kvcache_blocks": num_kvcache_blocks}
+    changes = {"model": model, "num_kvcache_blocks": num_kvcache_blocks}
     chosen = {name: value for name, value in changes.items() if value is not None}
-    config, spec, cost_model = costs.choose(replace(run.config, **chosen), "qwen3-0.6b")  # type: ignore[arg-type]
+    config = run.config if policy is None else run.config.with_policy(policy)
+    config, spec, cost_model = costs.choose(replace(config, **chosen), "qwen3-0.6b")  # type: ignore[arg-type]
     with ExitStack() as resources:
         emit = None
         if trace is not None:

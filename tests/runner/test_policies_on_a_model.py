@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,9 @@ from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.trace.check import check
 from nanovllm.trace.diff import diff
 from nanovllm.trace.events import AnyEvent, Preempted, StepFinished
+from nanovllm.trace.jsonl import TraceWriter
 from sim import simulate
+from sim.comparison.traced_run import read_traced_run
 from sim.outputs import RecordedOutputs
 from sim.workload import WorkloadRequest, to_requests
 from tests.runner.test_model_runner import CONFIG, SPEC
@@ -57,3 +60,13 @@ def test_tokens_and_decisions_are_the_same(runner: ModelRunner, policy: str) -> 
     simulated = simulate(replace(TIGHT, policy=policy), WORK, model=SPEC, outputs=RecordedOutputs(events))
     assert simulated.events[0].policy == policy
     assert diff(events, simulated.events) is None
+
+
+def test_a_trace_tells_policy_and_priorities(runner: ModelRunner, tmp_path: Path) -> None:
+    _, events = run(runner, "priority")
+    with TraceWriter(tmp_path / "run.jsonl") as writer:
+        for event in events:
+            writer.emit(event)
+    read = read_traced_run(tmp_path / "run.jsonl", by_step=True)
+    assert (read.config.policy, read.config.ageing) == ("priority", 0.01)
+    assert [request.priority for request in read.workload] == [request.priority for request in WORK]
