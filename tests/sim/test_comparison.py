@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nanovllm.config import Config
+from nanovllm.config import POLICIES, Config
 from nanovllm.errors import TraceError, UserError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import AnyEvent, StepFinished, StepStarted, TokensAppended
@@ -53,10 +53,11 @@ def record(path: Path, workload: list[WorkloadRequest], config: Config = CONFIG,
 
 
 @pytest.mark.parametrize("lookahead", [False, True])
-@pytest.mark.parametrize("policy", ["prefill_first", "mixed"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_simulation_of_a_simulation_is_the_same(tmp_path: Path, policy: str, lookahead: bool) -> None:
     path = tmp_path / "run.jsonl"
-    record(path, load(), replace(CONFIG, policy=policy), lookahead=lookahead)
+    workload = [msgspec.structs.replace(request, priority=place % 3) for place, request in enumerate(load())]
+    record(path, workload, replace(CONFIG, policy=policy), lookahead=lookahead)
     run, by_step = read_traced_run(path), read_traced_run(path, by_step=True)
     assert (run.lookahead, run.config.policy, run.config.num_kvcache_blocks) == (lookahead, policy, 60)
     comparison, simulated = compare(run, COST_MODEL, model="qwen3-0.6b", by_step=by_step)
