@@ -222,6 +222,8 @@ class EngineState:
         for request in event.requests:
             state = self._get(request)
             state.require("running", "decoded")
+            if state.is_prefilling:
+                raise BrokenLawError("decode", f"request {request} is decoded before its prompt is complete")
             if state.num_cached_tokens != state.num_tokens - 1:
                 raise BrokenLawError(
                     "decode",

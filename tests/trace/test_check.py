@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from nanovllm.trace.check import check
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlockEvicted,
     BlocksAllocated,
@@ -45,19 +46,20 @@ def test_a_contradiction_is_the_last_violation() -> None:
     assert str(violations[0]).endswith(f"release: {LAWS['release']}")
 
 
-def started(**options: object) -> AnyEvent:
-    return TraceStarted(1, "hand", "prefill_first", "", header(**options))
+def started(policy: str = "prefill_first", **options: object) -> AnyEvent:
+    return TraceStarted(1, "hand", policy, "", header(**options))
 
 
-def two_requests(**options: object) -> list[AnyEvent]:
+def two_requests(policy: str = "prefill_first", **options: object) -> list[AnyEvent]:
     """a (6 tokens) and b (3 tokens) wait in step 0 of a pool of 8 blocks of 4."""
     added: list[AnyEvent] = [RequestAdded("a", 0.0, 0.0, 6, 3), RequestAdded("b", 0.0, 0.0, 3, 3)]
-    return [started(**options), *added, StepStarted(0, 0.0, 2, 0, 8)]
+    return [started(policy, **options), *added, StepStarted(0, 0.0, 2, 0, 8)]
 
 
 A_PREFILL: list[AnyEvent] = [BlocksAllocated("a", [0, 1]), ChunkScheduled("a", 0, 6, 0)]
 B_PREFILL: list[AnyEvent] = [BlocksAllocated("b", [2]), ChunkScheduled("b", 0, 3, 0)]
 PREFILLS = [*A_PREFILL, *B_PREFILL]
+A_BEGINS: list[AnyEvent] = [BlocksAllocated("a", [0]), Admitted("a"), ChunkScheduled("a", 0, 2, 4)]
 TOKENS: list[AnyEvent] = [TokensAppended(["a", "b"], [7, 8]), StepFinished(0, 1.0, "prefill", 9)]
 DECODE: list[AnyEvent] = [StepStarted(1, 1.0, 0, 2, 5), DecodeScheduled(["a", "b"])]
 B_DECODES: list[AnyEvent] = [
@@ -103,6 +105,45 @@ BROKEN: list[tuple[str, str, list[AnyEvent]]] = [
         "victim",
         "request a is preempted, but b is at the tail",
         [*PREFILLED, StepStarted(1, 1.0, 0, 2, 5), Preempted("a", "b", [1, 0], 6, 1)],
+    ),
+    (
+        "slots",
+        "2 requests run, max_num_seqs is 1",
+        [*two_requests("mixed", max_num_seqs=1), *A_BEGINS, BlocksAllocated("b", [1]), Admitted("b")],
+    ),
+    (
+        "order",
+        "request b is scheduled before a, which waits ahead",
+        [*two_requests("mixed"), BlocksAllocated("b", [0]), Admitted("b")],
+    ),
+    (
+        "order",
+        "request a is scheduled before b, which waits ahead",
+        [*two_requests("shortest_first", ageing=1.0), *A_BEGINS],
+    ),
+    (
+        "victim",
+        "request b is preempted, but a is at the tail",
+        [
+            started("priority", ageing=0.01),
+            RequestAdded("a", 0.0, 0.0, 6, 3, 1),
+            StepStarted(0, 0.0, 1, 0, 8),
+            *A_PREFILL,
+            TokensAppended(["a"], [7]),
+            StepFinished(0, 1.0, "prefill", 6),
+            RequestAdded("b", 1.0, 1.0, 3, 3, 0),
+            StepStarted(1, 1.0, 1, 1, 6),
+            *B_PREFILL,
+            TokensAppended(["b"], [7]),
+            StepFinished(1, 2.0, "prefill", 3),
+            StepStarted(2, 2.0, 0, 2, 5),
+            Preempted("b", "a", [2], 3, 1),
+        ],
+    ),
+    (
+        "held",
+        "request b is held for 'no_blocks'",
+        [*two_requests("mixed"), *A_BEGINS, Held("b", "no_blocks")],
     ),
     (
         "hand_out",
@@ -171,6 +212,12 @@ def test_a_broken_law_is_found(law: str, message: str, events: list[AnyEvent]) -
 def test_held_is_believed_where_it_is_so() -> None:
     held: list[AnyEvent] = [Held("b", "no_slot"), Held("b", "no_budget"), Held("b", "chunk_not_first")]
     assert check([*two_requests(max_num_seqs=1, max_num_batched_tokens=6), *A_PREFILL, *held], complete=False) == []
+
+
+def test_what_others_prompts_still_need_is_not_free() -> None:
+    """Of two blocks, a has one and needs the other."""
+    events = [*two_requests("mixed", num_blocks=2)[:-1], StepStarted(0, 0.0, 2, 0, 2), *A_BEGINS]
+    assert check([*events, Held("b", "no_blocks")], complete=False) == []
 
 
 def test_an_end_by_a_token_may_be_found_out_in_the_step_after() -> None:

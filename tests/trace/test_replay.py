@@ -6,6 +6,7 @@ import pytest
 
 from nanovllm.errors import ContradictionError, TraceError
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlockEvicted,
     BlocksAllocated,
@@ -50,7 +51,25 @@ RUN: list[AnyEvent] = [
 ]
 # Then a needs no block, b would: it is preempted here for the sake of the example.
 PREEMPTED = [*RUN, StepStarted(2, 2.0, 0, 2, 1), Preempted("b", "a", [2], 4, 1)]
+BEGUN = [
+    *RUN[:4],
+    BlocksAllocated("a", [0]),
+    Admitted("a"),
+    ChunkScheduled("a", 0, 2, 4),
+    StepFinished(0, 1.0, "prefill", 2),
+    StepStarted(1, 1.0, 1, 1, 3),
+]
 FREED = [*PREEMPTED, BlocksFreed("b", [2])]
+
+
+def test_an_admitted_request_runs_from_its_first_chunk_on() -> None:
+    replay = replayed(BEGUN)
+    assert (list(replay.waiting), list(replay.running)) == (["b"], ["a"])
+    state = replay.requests["a"]
+    assert (state.status, state.is_prefilling, state.num_cached_tokens) == ("running", True, 2)
+    for event in (BlocksAllocated("a", [1]), ChunkScheduled("a", 2, 4, 0), TokensAppended(["a"], [7])):
+        replay.apply(event)
+    assert (list(replay.running), state.is_prefilling, state.num_tokens) == (["a"], False, 7)
 
 
 def replayed(events: list[AnyEvent]) -> Replay:
@@ -146,6 +165,9 @@ CONTRADICTIONS: list[tuple[str, str, list[AnyEvent], AnyEvent]] = [
     ("request", "request a is not there", FINISHED, RequestFinished("a", 2.0, "aborted")),
     ("request", "request b is added, but one with this id has not ended", RUN, RequestAdded("b", 2.0, 2.0, 1, 1)),
     ("queue", "request a is prefilled, but it is running", RUN[:12], ChunkScheduled("a", 0, 1, 0)),
+    ("queue", "request a is admitted, but it is running", RUN[:12], Admitted("a")),
+    ("decode", "request a is decoded before its prompt is complete", BEGUN, DecodeScheduled(["a"])),
+    ("chunk", "computes 2 tokens from 2 with 1 remaining", BEGUN, ChunkScheduled("a", 2, 2, 1)),
     ("queue", "request a is decoded, but it is waiting", RUN[:4], DecodeScheduled(["a"])),
     ("queue", "request a is preempted, but it is waiting", RUN[:4], Preempted("a", "b", [], 0, 1)),
     ("queue", "request b is preempted for, but it is waiting", RUN[:6], Preempted("a", "b", [1, 0], 0, 1)),
