@@ -61,8 +61,6 @@ app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate
 app.command("bench", cls=Command, epilog=bench.EXAMPLES)(bench.bench)
 app.command("calibrate", cls=Command, epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("compare", cls=Command, epilog=compare.EXAMPLES)(compare.compare)
-app.command("calibrate", cls=Command, epilog=calibrate.EXAMPLES)(calibrate.calibrate)
-app.command("compare", cls=Command, epilog=compare.EXAMPLES)(compare.compare)
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace.app, name="trace")
 app.add_typer(models.app, name="models")
