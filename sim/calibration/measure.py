@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from nanovllm.engine.backend import Backend, ObservedBackend
-from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.batch import MixedBatch, ScheduledBatch
 from nanovllm.engine.sequence import Sequence, SequenceStatus
 from nanovllm.sampling_params import SamplingParams
 from sim.calibration.plan import NUM_REPETITIONS, NUM_WARM_UPS, PlannedStep
@@ -46,7 +46,8 @@ def measure_steps(
         shapes, device_s, host_s = [], [], []
         for _ in range(NUM_REPETITIONS):
             chunks = _chunks(planned, block_size, vocab_size, numbers, next_block)
-            batch = ScheduledBatch([*decodes, *chunks], bool(chunks))
+            kind = MixedBatch if decodes and chunks else ScheduledBatch
+            batch = kind([*decodes, *chunks], bool(chunks))
             shapes.append(StepShape.of(batch, shared_block_size))
             start_s = clock()
             token_ids = backend.execute(batch)
