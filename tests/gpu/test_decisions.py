@@ -27,6 +27,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tight": {"num_kvcache_blocks": 20},
     "tight, in chunks": {"num_kvcache_blocks": 20, "max_num_batched_tokens": 30},
     "tight, with a watermark": {"num_kvcache_blocks": 24, "watermark_blocks": 3, "max_num_seqs": 12},
+    "tight, mixed": {"policy": "mixed", "num_kvcache_blocks": 20, "max_num_batched_tokens": 40},
+    "tight, mixed, by the next chunk": {
+        "policy": "mixed",
+        "admit_by": "chunk",
+        "max_prefill_tokens_per_request": 25,
+        "num_kvcache_blocks": 20,
+        "max_num_batched_tokens": 40,
+    },
+    "tight, by priority": {"policy": "priority", "num_kvcache_blocks": 20, "max_num_batched_tokens": 40},
     "without a cache": {"num_kvcache_blocks": 30, "enable_prefix_caching": False},
 }
 
@@ -63,6 +72,7 @@ def draw_workload(seed: int) -> list[WorkloadRequest]:
                 ignore_eos=True,
                 temperature=rng.choice((0.0, 0.7, 1.3)),
                 top_k=rng.choice((0, 0, 0, 20)),
+                priority=rng.randint(-1, 1),
             )
         )
     return requests

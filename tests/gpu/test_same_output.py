@@ -40,6 +40,13 @@ WAYS: dict[str, dict[str, Any]] = {
         "enforce_eager": True,
         "lookahead": False,
     },
+    "in mixed steps": {"policy": "mixed", "max_num_batched_tokens": 150},
+    "preempted, in mixed steps": {
+        "policy": "mixed",
+        "admit_by": "chunk",
+        "num_kvcache_blocks": 90,
+        "max_num_batched_tokens": 100,
+    },
     "in large blocks": {"kvcache_block_size": 256, "num_kvcache_blocks": 66},
     "by plain torch": {"attention": "torch"},
 }
