@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nanovllm.version import __version__
+
 if TYPE_CHECKING:
     from nanovllm.config import Config
     from nanovllm.llm import LLM
     from nanovllm.llm.outputs import RequestOutput
     from nanovllm.sampling_params import SamplingParams
-
-__version__ = "0.1.0"
 
 __all__ = ["LLM", "Config", "RequestOutput", "SamplingParams", "__version__"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from nanovllm import __version__
+from nanovllm.version import __version__
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 """Where Linux tells of NVIDIA's driver."""
