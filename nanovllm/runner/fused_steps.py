@@ -34,7 +34,8 @@ class FusedSteps(RowSteps):
         shape = self._decoder.shape
         self._attention = DecodeAttention(shape, max_seqs=max_rows, dtype=pool.dtype, device=device)
         self._prefix = PrefixAttention(shape, max_seqs=max_rows, block_size=block_size, dtype=pool.dtype, device=device)
-        self._flops_per_token = spec.matmul_flops_per_token
+        # On all ranks the same, however their parts differ: they must take the same graphs.
+        self._flops_per_token = model.whole_spec.matmul_flops_per_token // model.group.size
         self._chunk_graphs: ChunkGraphs | None = None
 
     def record_graphs(self) -> None:

@@ -76,8 +76,8 @@ class Rank:
         """Raise ``StepError`` unless there is room for what a step of these holds at a time; the allocator of the card
         keeps that room for it."""
         num_tokens = sum(seq.num_scheduled_tokens for seq in sequences)
-        num_bytes = activation_bytes(self._shard_spec, num_tokens, len(sequences), self.dtype)
         try:
+            num_bytes = activation_bytes(self._shard_spec, num_tokens, len(sequences), self.dtype)
             torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
         except RuntimeError as error:
             if not is_out_of_memory(error):

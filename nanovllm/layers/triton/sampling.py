@@ -157,7 +157,7 @@ def draw(
     )
     if not vocabulary.is_whole:
         gathered = vocabulary.group.all_gather(tiles)  # [size, 3, num_rows, num_tiles]
-        tiles = gathered.permute(1, 2, 0, 3).flatten(2)  # [3, num_rows, size * num_tiles]
+        tiles = gathered.permute(1, 2, 0, 3).flatten(2).contiguous()  # [3, num_rows, size * num_tiles]
         largest, best, best_ids = tiles[0].view(torch.float32), tiles[1].view(torch.float32), tiles[2]
         num_tiles = tiles.shape[2]
     choose_tile_kernel[(num_rows,)](
