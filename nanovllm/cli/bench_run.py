@@ -115,15 +115,16 @@ def _run(engine: Engine, requests: Iterable[Any]) -> tuple[int, float, dict[str,
 
 
 def _bound_s(requests: Iterable[WorkloadRequest], runner: ModelRunner, config: Config, rates: Rates) -> float:
-    """The same run, decision by decision, on a card that does nothing but read and multiply."""
+    """The same run, decision by decision, on cards that do nothing but read and multiply, each its own part."""
     from sim import simulate
     from sim.cost_models.bound import Bound
 
+    num_cards = config.tensor_parallel_size
     bound = Bound(
         model=runner.spec,
-        bandwidth_bytes_per_s=rates.copy_bytes_per_s,
-        flops_per_s=rates.matmul_flops_per_s,
+        bandwidth_bytes_per_s=num_cards * rates.copy_bytes_per_s,
+        flops_per_s=num_cards * rates.matmul_flops_per_s,
         shared_block_size=config.kvcache_block_size,
     )
-    config = replace(config, num_kvcache_blocks=runner.num_kv_blocks)
+    config = replace(config, num_kvcache_blocks=runner.num_kv_blocks, tensor_parallel_size=1)
     return simulate(config, requests, model=runner.spec, cost_model=bound, record=False).time_s
