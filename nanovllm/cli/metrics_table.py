@@ -57,8 +57,8 @@ def print_step_times(step_times: dict[str, PhaseTimes]) -> None:
 def duration(seconds: float) -> str:
     """A time in the unit that suits it: ``12.3 ms``."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:,.3g} {unit}" if seconds < 1000 * size else f"{seconds / size:,.0f} {unit}"
+        if seconds >= 0.9995 * size:  # what is less is less than 1 when rounded to three digits, too
+            return f"{seconds / size:,.3g} {unit}" if seconds < 999.5 * size else f"{seconds / size:,.0f} {unit}"
     return f"{seconds * 1e6:.3g} µs"
 
 
