@@ -9,7 +9,7 @@ from typing import Protocol
 from nanovllm.checks import MAX_TOKEN_ID, is_whole_number
 from nanovllm.config import Config
 from nanovllm.engine.sequence import Sequence
-from nanovllm.errors import RequestError, TraceError
+from nanovllm.errors import RequestError, TraceError, shown
 from nanovllm.trace.events import (
     AnyEvent,
     RequestAdded,
@@ -106,9 +106,14 @@ class RecordedOutputs:
             elif isinstance(event, StepFinished):
                 step = event.step
             elif isinstance(event, TraceStarted):
-                eos = event.config.get("eos", [])
-                self.eos_token_ids = tuple(eos) if isinstance(eos, list) else (eos,)
+                self.eos_token_ids = self._eos_of(event.config.get("eos", []))
                 self._max_model_len = event.config.get("max_model_len", -1)
+
+    def _eos_of(self, told: object) -> tuple[int, ...]:
+        ids = told if isinstance(told, list) else [told]
+        if not all(is_whole_number(token, 0, MAX_TOKEN_ID) for token in ids):
+            raise TraceError(self._path, f"config.eos is {shown(told)}: a list of token ids is needed", 1)
+        return tuple(ids)
 
     def choose_options(self, config: Config) -> Config:
         """``config`` with what decided about the recorded answers: its end-of-sequence ids, and its ``max_model_len``

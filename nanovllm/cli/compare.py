@@ -14,7 +14,7 @@ from nanovllm.cli.cost_model import CostModelInput
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
 from nanovllm.cli.options import takes
-from nanovllm.errors import ConfigError
+from nanovllm.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
     from nanovllm.trace.request_metrics import RequestMetrics
@@ -55,15 +55,10 @@ def compare(
     """
     from sim.comparison import compare as compare_runs
 
-    refuse_overwriting(trace, real)
-    refuse_overwriting(figure, real)
-    if figure is not None:
-        from viz.figures.plot import picture_path
-
-        picture_path(figure)
-    run, by_step = _read(real, num_kvcache_blocks)
     if costs.kind == "roofline" and (real / "table_meta.yaml").is_file():
         costs = replace(costs, table=real)
+    _check_outputs(trace, figure, real, costs)
+    run, by_step = _read(real, num_kvcache_blocks)
     changes = {"model": model, "num_kvcache_blocks": num_kvcache_blocks}
     chosen = {name: value for name, value in changes.items() if value is not None}
     config = run.config if policy is None else run.config.with_policy(policy)
@@ -91,6 +86,20 @@ def compare(
     return 0
 
 
+def _check_outputs(trace: Path | None, figure: Path | None, real: Path, costs: CostModelInput) -> None:
+    from sim.comparison.vllm_run import vllm_files
+
+    inputs = [real, *vllm_files(real), *costs.files]
+    refuse_overwriting(trace, *inputs)
+    refuse_overwriting(figure, *inputs)
+    if figure is not None:
+        from viz.figures.plot import picture_path
+
+        picture_path(figure)
+        if trace is not None and trace.resolve() == figure.resolve():
+            raise ConfigError("figure", str(figure), "another file than that of trace")
+
+
 def _read(path: Path, num_blocks: int | None) -> tuple[RealRun, RealRun | None]:
     """The run, and the same with arrivals by step if they come by time."""
     from sim.comparison import read_traced_run, read_vllm_run
@@ -100,6 +109,8 @@ def _read(path: Path, num_blocks: int | None) -> tuple[RealRun, RealRun | None]:
         if num_blocks is None:
             raise ConfigError("num_kvcache_blocks", None, "a vLLM run does not tell it, but vLLM's log does: give it")
         return read_vllm_run(path, num_blocks=num_blocks), None
+    if path.is_dir():
+        raise TraceError(path, "is a directory, but none of a vLLM run: it has no real_requests.jsonl")
     run = read_traced_run(path)
     is_by_step = any(request.arrival_step is not None for request in run.workload)
     return run, None if is_by_step else read_traced_run(path, by_step=True)
@@ -136,7 +147,8 @@ def _print(comparison: Comparison) -> None:
         table.add_row(name, *_cells(pair))
     print_table(table)
     rates = f"{comparison.real_tokens_per_s:,.1f} → {comparison.simulated_tokens_per_s:,.1f} output tokens/s"
-    print_line(f"throughput: {rates} ({comparison.throughput_error:+.1%})")
+    error = f" ({comparison.throughput_error:+.1%})" if comparison.real_tokens_per_s else ""
+    print_line(f"throughput: {rates}{error}")
     if comparison.num_unpaired:
         print_line(f"{comparison.num_unpaired:,} requests were not completed in both runs")
     if comparison.same_decisions is not None:

@@ -48,6 +48,13 @@ class CostModelInput:
             raise ConfigError("cost_model", self.cost_model, f"the file that is given is for {self.kind}")
 
     @property
+    def files(self) -> list[Path]:
+        """What is read, as far as it is there."""
+        if self.table is not None:
+            return list(self.table.glob("table_*"))
+        return [] if self.calibration is None else [self.calibration]
+
+    @property
     def kind(self) -> str:
         """One of ``COST_MODELS``, not auto."""
         return "table" if self.table is not None else "fitted" if self.calibration is not None else "roofline"

@@ -75,7 +75,7 @@ def simulate(
     from nanovllm.trace.recorder import tee
     from sim import simulate as run_simulation
 
-    refuse_overwriting(trace, workload, outputs)
+    refuse_overwriting(trace, workload, outputs, *costs.files)
     encode = None if tokenizer is None else _load_encoder(tokenizer)
     requests = reading.read(workload, allow_text=encode is not None)
     recorded = None if outputs is None else _read_outputs(outputs)

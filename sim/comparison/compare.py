@@ -67,8 +67,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def throughput_error(self) -> float:
-        """As a share of the real one."""
-        return self.simulated_tokens_per_s / self.real_tokens_per_s - 1
+        """As a share of the real one; 0 if that is 0."""
+        return self.simulated_tokens_per_s / self.real_tokens_per_s - 1 if self.real_tokens_per_s else 0.0
 
 
 def compare(

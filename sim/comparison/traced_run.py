@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from nanovllm.trace.jsonl import read_trace
 from nanovllm.trace.metrics import compute_metrics
 from sim.comparison.prompts import prompts_of
 from sim.comparison.real_run import RealRun
+from sim.outputs import RecordedOutputs
 from sim.workload import WorkloadRequest
 
 _NAMES = {"block_size": "kvcache_block_size", "num_blocks": "num_kvcache_blocks"}
@@ -40,6 +41,7 @@ def read_traced_run(path: str | Path, *, by_step: bool = False) -> RealRun:
     trace = read_trace(path)
     if trace.problem is not None:
         raise UserError(f"{trace.problem}: only a run that came to its end can be compared")
+    recorded = RecordedOutputs(trace.events, path)  # raises for what contradicts itself
     events, header = _from_its_start(trace.events), trace.header
     _check_parts(path, events)
     requests = compute_metrics(events, path).requests
@@ -48,18 +50,20 @@ def read_traced_run(path: str | Path, *, by_step: bool = False) -> RealRun:
     return RealRun(
         path=Path(path),
         requests=requests,
-        workload=_workload(path, events, by_step or not _came_by_time(events)),
-        config=_config(path, header.policy, header.model, header.config),
+        workload=_workload(path, events, recorded.eos_token_ids, by_step or not _came_by_time(events)),
+        config=_config(path, header.policy, header.model, header.config, recorded.eos_token_ids),
         lookahead=bool(header.facts.get("lookahead", False)),
         events=events,
     )
 
 
-def _config(path: str | Path, policy: str, model: str, options: Mapping[str, Any]) -> Config:
+def _config(
+    path: str | Path, policy: str, model: str, options: Mapping[str, Any], eos_token_ids: tuple[int, ...]
+) -> Config:
     known = {_NAMES.get(name, name): value for name, value in options.items()}
-    eos = known.pop("eos", [])
+    known["eos"] = eos_token_ids or -1
     try:
-        return Config.from_options(**known, eos=tuple(eos) or -1, policy=policy, model=model)
+        return Config.from_options(**known, policy=policy, model=model)
     except (ConfigError, TypeError) as error:
         raise TraceError(path, f"its header has options that are not known here ({error})", 1) from None
 
@@ -87,8 +91,10 @@ def _came_by_time(events: list[AnyEvent]) -> bool:
     return any(isinstance(event, RequestAdded) and 0 < event.arrival < event.time for event in events)
 
 
-def _workload(path: str | Path, events: list[AnyEvent], by_step: bool) -> list[WorkloadRequest]:
-    prompts, ignoring = prompts_of(events), _those_that_ignore_eos(events)
+def _workload(
+    path: str | Path, events: list[AnyEvent], eos_token_ids: Collection[int], by_step: bool
+) -> list[WorkloadRequest]:
+    prompts, ignoring = prompts_of(events), _those_that_ignore_eos(events, eos_token_ids)
     workload: dict[RequestId, WorkloadRequest] = {}
     step = 0
     for number, event in enumerate(events, start=1):
@@ -100,22 +106,23 @@ def _workload(path: str | Path, events: list[AnyEvent], by_step: bool) -> list[W
                 raise TraceError(path, problem, number)
             if event.arrival < 0:
                 raise TraceError(path, f"request {event.request!r} came at {event.arrival} s, before the start", number)
-            workload[event.request] = WorkloadRequest(
-                id=event.request,
-                max_tokens=event.max_tokens,
-                prompt=prompts[event.request],
-                arrival=None if by_step else event.arrival,
-                arrival_step=step if by_step else None,
-                ignore_eos=event.request in ignoring,
-                priority=event.priority,
-            )
+            try:
+                workload[event.request] = WorkloadRequest(
+                    id=event.request,
+                    max_tokens=event.max_tokens,
+                    prompt=prompts[event.request],
+                    arrival=None if by_step else event.arrival,
+                    arrival_step=step if by_step else None,
+                    ignore_eos=event.request in ignoring,
+                    priority=event.priority,
+                )
+            except ConfigError as error:
+                raise TraceError(path, f"request {event.request!r}: {error}", number) from None
     return list(workload.values())
 
 
-def _those_that_ignore_eos(events: list[AnyEvent]) -> set[RequestId]:
+def _those_that_ignore_eos(events: list[AnyEvent], eos_token_ids: Collection[int]) -> set[RequestId]:
     """The requests that went on after an end-of-sequence token, or ended for another reason at one."""
-    header = events[0]
-    eos = set(getattr(header, "config", {}).get("eos", []))
     at_eos: set[RequestId] = set()
     ignoring: set[RequestId] = set()
     for event in events:
@@ -123,7 +130,7 @@ def _those_that_ignore_eos(events: list[AnyEvent]) -> set[RequestId]:
             for request, token in zip(event.requests, event.tokens, strict=True):
                 if request in at_eos:
                     ignoring.add(request)
-                if token in eos:
+                if token in eos_token_ids:
                     at_eos.add(request)
         elif isinstance(event, RequestFinished) and event.request in at_eos and event.reason == "length":
             ignoring.add(event.request)

@@ -11,11 +11,11 @@ Source: https://github.com/casys-kaist/LLMServingSim
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from nanovllm.checks import is_number
+from nanovllm.checks import MAX_WHOLE_NUMBER, is_number
 from nanovllm.config import Config
 from nanovllm.errors import TraceError
 from nanovllm.trace.request_metrics import RequestMetrics
@@ -28,9 +28,12 @@ BLOCK_SIZE = 16
 """Tokens of a KV block, vLLM's default on NVIDIA cards."""
 
 
+_Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_WHOLE_NUMBER)]
+
+
 class _Settings(msgspec.Struct):
-    max_num_seqs: int
-    max_num_batched_tokens: int
+    max_num_seqs: _Count
+    max_num_batched_tokens: _Count
 
 
 class _Meta(msgspec.Struct):
@@ -42,6 +45,13 @@ class _Meta(msgspec.Struct):
 def is_vllm_run(path: str | Path) -> bool:
     """Whether ``path`` is a directory with such a run."""
     return (Path(path) / "real_requests.jsonl").is_file()
+
+
+def vllm_files(directory: str | Path) -> list[Path]:
+    """The files of such a run, as far as they are there."""
+    path = Path(directory)
+    names = ("real_requests.jsonl", "workload.jsonl", "workload.jsonl.gz", "real_meta.json")
+    return [path / name for name in names if (path / name).is_file()]
 
 
 def read_vllm_run(directory: str | Path, *, num_blocks: int, block_size: int = BLOCK_SIZE) -> RealRun:

@@ -106,6 +106,37 @@ def test_a_foreign_file_or_another_model_is_one_line(
         assert problem in outcome.err
 
 
+def test_no_file_that_is_read_is_written_over(
+    run: RunCommand, trace: Path, workload: Path, vllm_run: Path, calibration: Path
+) -> None:
+    files = [calibration, *vllm_run.iterdir()]
+    contents = [path.read_bytes() for path in files]
+    for arguments in (
+        ("compare", trace, "--calibration", calibration, "--trace", calibration),
+        ("simulate", workload, "--calibration", calibration, "--trace", calibration),
+        ("simulate", workload, "--table", vllm_run, "--trace", vllm_run / "table_dense.csv"),
+        *(("compare", vllm_run, "--num-kvcache-blocks", 50, "--trace", path) for path in vllm_run.iterdir()),
+    ):
+        outcome = run(*arguments)
+        assert outcome.code == 2
+        assert outcome.err == f"error: {arguments[-1]}: is read by this command: another file is needed to write to\n"
+    assert [path.read_bytes() for path in files] == contents
+
+
+def test_trace_and_picture_are_two_files(run: RunCommand, trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.png"
+    outcome = run("compare", trace, "--trace", path, "--figure", path)
+    assert outcome.code == 2
+    assert outcome.err.endswith("is not allowed: another file than that of trace\n")
+    assert not path.exists()
+
+
+def test_a_directory_without_a_run_is_one_line(run: RunCommand, tmp_path: Path) -> None:
+    outcome = run("compare", tmp_path)
+    problem = "is a directory, but none of a vLLM run: it has no real_requests.jsonl"
+    assert (outcome.code, outcome.err) == (2, f"error: {tmp_path}: {problem}\n")
+
+
 def test_simulate_takes_model_and_pool_from_what_was_measured(
     run: RunCommand, workload: Path, calibration: Path, vllm_run: Path, tmp_path: Path
 ) -> None:

@@ -163,6 +163,16 @@ def test_steps_that_compute_nothing_have_no_duration() -> None:
     assert step_durations(events) == {"prefill step": [2.0], "decode step": [1.0], "decode on device": [0.75]}
 
 
+def test_a_run_that_took_no_time_has_no_throughput(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    events = record(path, [WorkloadRequest(id=0, prompt_len=64, max_tokens=9)])
+    timeless = [msgspec.structs.replace(event, time=0.0) if hasattr(event, "time") else event for event in events]
+    write_trace(timeless, path)
+    comparison, _ = compare(read_traced_run(path), COST_MODEL, model="qwen3-0.6b")
+    assert (comparison.real_tokens_per_s, comparison.throughput_error) == (0, 0)
+    assert comparison.simulated_tokens_per_s > 0
+
+
 # ---- traces that cannot be compared --------------------------------------------------------------------------
 
 
@@ -187,6 +197,12 @@ def test_a_trace_without_requests_or_end_is_one_clear_line(tmp_path: Path) -> No
     [
         ('"policy":"prefill_first"', '"policy":"mine"', r":1: its header has options .*policy='mine'"),
         ('"block_size":16', '"block_size":16,"colour":1', r":1: its header has options .*colour=1"),
+        ('"eos":[32000]', '"eos":null', r":1: config.eos is None: a list of token ids is needed"),
+        ('"eos":[32000]', '"eos":["a"]', r":1: config.eos is \['a'\]: a list of token ids is needed"),
+        ('"tokens":[', '"tokens":[7,', r"run.jsonl:\d+: step 0: 2 tokens for 1 requests"),
+        ('"max_tokens":9', '"max_tokens":0', r"run.jsonl:2: request 0 has no prompt or nothing to generate"),
+        ('"max_tokens":9', '"max_tokens":9,"priority":1000001', r"run.jsonl:2: request 0: priority=1000001 is not"),
+        ('"step":0', '"step":-1', r"run.jsonl:\d+: step -1 starts"),
         ('"arrival":0.0', '"arrival":-1.0', r"request 0 came at -1.0 s, before the start"),
         ('"device":', '"device":-', r"run.jsonl:\d+: step 0: host=.*, device=-.*: times are from 0"),
     ],
@@ -235,6 +251,16 @@ def test_an_impossible_run_of_vllm_is_one_clear_line(
     first, *others = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([json.dumps({**json.loads(first), **change}), *others]), encoding="utf-8")
     with pytest.raises(ValueError, match=problem):
+        read_vllm_run(tmp_path, num_blocks=50)
+
+
+@pytest.mark.parametrize("number", [-4, 0, 10**30, None])
+def test_impossible_settings_of_vllm_are_one_clear_line(tmp_path: Path, number: int | None) -> None:
+    path = write_vllm_run(tmp_path) / "real_meta.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["engine_kwargs"]["max_num_seqs"] = number
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(TraceError, match=r"real_meta.json: is no description of a vLLM run .*max_num_seqs"):
         read_vllm_run(tmp_path, num_blocks=50)
 
 

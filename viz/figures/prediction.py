@@ -69,9 +69,10 @@ def _draw_panel(ax: Axes, name: str, pairs: Sequence[tuple[float, float]]) -> No
     ax.set_xlim(*edges)
     ax.set_ylim(*edges)
     ax.set_xlabel(f"real ({unit})")
-    mean_error = sum(predicted for _, predicted in points) / sum(real for real, _ in points) - 1
+    total_real, total_predicted = map(sum, zip(*points, strict=True))
+    mean_error = f"mean {total_predicted / total_real - 1:+.1%}, " if total_real else ""
     ax.annotate(
-        f"mean {mean_error:+.1%}, {len(points):,} requests",
+        f"{mean_error}{len(points):,} requests",
         (0.03, 0.97),
         xycoords="axes fraction",
         fontsize=SMALL_PT,

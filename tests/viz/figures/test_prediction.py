@@ -49,6 +49,11 @@ def test_the_mean_error_stands_in_each_panel(spread: float) -> None:
     assert {*notes, "Time to first token", "Time per output token", "End-to-end latency"} <= texts_of(figure)
 
 
+def test_there_is_no_mean_error_of_no_time() -> None:
+    figure = prediction(rows(0.0), rows(1.0))
+    assert {"12 requests", "11 requests"} <= texts_of(figure)
+
+
 def test_nothing_in_common_is_said() -> None:
     figure = prediction(rows(1.0), [])
     assert "no request was completed in both runs" in texts_of(figure)
