@@ -37,10 +37,12 @@ def calibrate(
     The steps are a grid over batch, context and chunk, as far as the KV pool has room; on a GPU they take about two
     minutes. One in five is not fitted to, but predicted: the table tells how well. Nothing else should run meanwhile.
     """
+    from nanovllm.trace.packed import check_writable
     from sim.calibration import calibrate as measure, write_calibration
 
     if not (config.model or dummy_weights):
         raise ConfigError("model", config.model, "the model to measure is needed, or dummy_weights")
+    check_writable(output)
     with show_progress():
         runner = _load(config, dummy_weights)
     try:

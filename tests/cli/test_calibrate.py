@@ -26,6 +26,12 @@ def test_a_calibration_is_made_and_used(run: RunCommand, model_path: Path, workl
     assert (outcome.code, outcome.err) == (0, "")
 
 
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(run: RunCommand, tmp_path: Path) -> None:
+    outcome = run("calibrate", "--dummy-weights", "no such model", "-o", tmp_path / "nowhere" / "card.json")
+    assert outcome.code == 2
+    assert outcome.err == f"error: {tmp_path}/nowhere/card.json: cannot be written: No such file or directory\n"
+
+
 def test_a_model_is_needed(run: RunCommand, tmp_path: Path) -> None:
     outcome = run("calibrate", "-o", tmp_path / "card.json")
     assert outcome.code == 2
