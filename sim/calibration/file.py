@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -33,13 +33,13 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     kind: Literal["nanovllm calibration"] = "nanovllm calibration"
     schema: Literal[1] = SCHEMA
-    model: str
+    model: Annotated[str, msgspec.Meta(min_length=1)]
     """Its name, as ``nanovllm models`` lists it, or the last part of its path."""
     backend: str
     facts: dict[str, str | int | float | bool]
     """What the backend tells of itself: card, versions, implementation of the attention ..."""
-    block_size: int
-    num_blocks: int
+    block_size: Annotated[int, msgspec.Meta(ge=1)]
+    num_blocks: Annotated[int, msgspec.Meta(ge=1)]
     """Of the KV pool that was there."""
     reads_shared_blocks_once: bool
     device: dict[str, Coefficients]

@@ -6,6 +6,7 @@ step, since it reads the weights once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,6 +18,10 @@ from sim.cost_models.step_time import StepTime
 
 TOKEN_KNOTS = (0, 16, 64, 128, 256, 512, 1024)
 """Between two of these numbers of tokens, each token of a step costs the same."""
+
+
+MAX_COEFFICIENT_S = 1e6
+"""Above, sums of times would leave what a float can hold."""
 
 
 class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,8 +43,7 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         if len(self.token_s) != len(TOKEN_KNOTS):
             raise ValueError(f"token_s has {len(self.token_s)} values, {len(TOKEN_KNOTS)} are needed")
-        if min(features_of(self)) < 0:
-            raise ValueError("a coefficient is negative")
+        _check(features_of(self))
 
     def step_time(self, shape: StepShape) -> StepTime:
         """The time on the device."""
@@ -60,12 +64,18 @@ class HostCoefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     token_s: float
 
     def __post_init__(self) -> None:
-        if min(self.step_s, self.sequence_s, self.token_s) < 0:
-            raise ValueError("a coefficient is negative")
+        _check((self.step_s, self.sequence_s, self.token_s))
 
     def of_step(self, shape: StepShape) -> float:
         """Seconds for a step."""
         return self.step_s + shape.num_sequences * self.sequence_s + shape.num_tokens * self.token_s
+
+
+def _check(coefficients_s: Iterable[float]) -> None:
+    for value_s in coefficients_s:
+        if not 0 <= value_s <= MAX_COEFFICIENT_S:
+            sign = "negative" if value_s < 0 else f"{value_s}, no number from 0 to {MAX_COEFFICIENT_S:.0f}"
+            raise ValueError(f"a coefficient is {sign}")
 
 
 def token_features(num_tokens: int) -> list[float]:

@@ -38,6 +38,8 @@ TIMES_A_LAYER: Mapping[str, int] = {
     "act_fn": 1,
     "down_proj": 1,
 }
+MAX_VALUE = 1e12
+"""Of a count, or of a latency in µs: above, sums of times would leave what a float can hold."""
 OPTIONAL_LAYERS = ("qk_norm",)
 
 
@@ -170,7 +172,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str,
     """The rows of a CSV file with their line numbers."""
     is_empty = True
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             for column in columns:
                 if column not in (reader.fieldnames or ()):
@@ -193,7 +195,9 @@ def _number(path: Path, line: int, row: Mapping[str, str], column: str, low: flo
         value = float(row[column])
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < low:
+    if not low <= value < math.inf:
         allowed = "a number" if low < 0 else "a number from 0 upward"
         raise CostTableError(path, f"{column} is {row[column]!r}: {allowed} is needed", line)
+    if abs(value) > MAX_VALUE:
+        raise CostTableError(path, f"{column} is {row[column]!r}: at most {MAX_VALUE:.0f} is allowed", line)
     return value

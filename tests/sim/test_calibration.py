@@ -237,6 +237,9 @@ def test_a_foreign_file_is_one_clear_line(tmp_path: Path, content: bytes, proble
         ({"schema": 2}, r"`\$.schema`"),
         ({"kind": "something"}, r"`\$.kind`"),
         ({"block_size": "16"}, r"`\$.block_size`"),
+        ({"block_size": 0}, r"`\$.block_size`"),
+        ({"num_blocks": 0}, r"`\$.num_blocks`"),
+        ({"model": ""}, r"`\$.model`"),
         ({"colour": "red"}, "colour"),
         ({"host": {}}, "host must have decode, prefill, mixed"),
     ],
@@ -250,7 +253,10 @@ def test_an_impossible_file_is_one_clear_line(
         read_calibration(path)
 
 
-@pytest.mark.parametrize(("name", "value"), [("step_s", -1e-3), ("token_s", [1e-3])])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("step_s", -1e-3), ("step_s", 1e300), ("token_s", [1e-3]), ("token_s", [0.0] * 6 + [1e300])],
+)
 def test_an_impossible_coefficient_is_one_clear_line(
     calibration: Calibration, tmp_path: Path, name: str, value: object
 ) -> None:
@@ -258,7 +264,9 @@ def test_an_impossible_coefficient_is_one_clear_line(
     fields["device"]["decode"][name] = value
     path = tmp_path / "card.json"
     path.write_bytes(msgspec.json.encode(fields))
-    with pytest.raises(CostTableError, match=r"negative|token_s has 1 values, 7 are needed"):
+    with pytest.raises(
+        CostTableError, match=r"negative|1e\+300, no number from 0 to|token_s has 1 values, 7 are needed"
+    ):
         read_calibration(path)
 
 

@@ -102,6 +102,7 @@ DENSE, ATTENTION, SKEW, META = (f"table_{name}" for name in ("dense.csv", "atten
         (DENSE, "qkv_proj,1,1", "qkv_proj,1,-1", r"dense.csv:8: time_us is '-1': a number from 0 upward is needed"),
         (DENSE, "qkv_proj,1,1", "qkv_proj,1,soon", r"dense.csv:8: time_us is 'soon': a number from 0"),
         (DENSE, "qkv_proj,1,1", "qkv_proj,1,nan", r"dense.csv:8: time_us is 'nan': a number from 0"),
+        (DENSE, "qkv_proj,1,1", "qkv_proj,1,1e300", r"dense.csv:8: time_us is '1e300': at most 1000000000000 is"),
         (DENSE, "qkv_proj,1,1", "qkv_proj,1", r"dense.csv:8: has not 3 values"),
         (DENSE, "qkv_proj,1,1", "qkv_proj,1001,1", r"dense.csv:9: layer 'qkv_proj' has two latencies for 1001 tokens"),
         (DENSE, "qkv_proj", "router", r"dense.csv:8: layer 'router' is not known: one of embedding, final"),
@@ -132,6 +133,14 @@ def test_an_empty_or_foreign_file_is_one_clear_line(directory: Path, content: by
     (directory / DENSE).write_bytes(content)
     with pytest.raises(CostTableError, match=r"table_dense\.csv.*(no column|no measurement|no CSV)"):
         read_latency_tables(directory)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(directory: Path) -> None:
+    batch = scheduled((99, 1), (899, 1), is_prefill=False)
+    time_us = step_us(directory, batch)
+    for path in directory.glob("*.csv"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert step_us(directory, batch) == time_us
 
 
 def test_a_missing_file_or_directory_is_one_clear_line(directory: Path) -> None:
