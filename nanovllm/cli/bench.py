@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nanovllm.cli.console import print_json, refuse_overwriting
+from nanovllm.cli.console import print_json, refuse_overwriting, refuse_writing_twice
 from nanovllm.cli.help import examples
 from nanovllm.cli.options import Profile, takes
 from nanovllm.config import Config
@@ -97,7 +97,8 @@ def _check_outputs(trace: Path | None, profile: Path | None, loads: list[str]) -
 
     inputs = [Path(load) for load in loads if load not in LOADS]
     refuse_overwriting(trace, *inputs)
-    refuse_overwriting(profile, *inputs, trace)
+    refuse_overwriting(profile, *inputs)
+    refuse_writing_twice(trace, profile)
     for path in (trace, profile):
         if path is not None:
             check_writable(path)

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nanovllm.checks import check_positive
 from nanovllm.cli.console import print_note
 from nanovllm.config import Config
+from nanovllm.errors import WorkloadError
 from nanovllm.trace.step_times import PhaseTimes, StepTimesCollector
 
 if TYPE_CHECKING:
     from nanovllm.engine.engine import Engine
     from nanovllm.runner.model_runner import ModelRunner
     from nanovllm.trace.events import Emit
+    from sim import SimulationResult
     from sim.workload import WorkloadRequest
 
 
@@ -49,10 +52,14 @@ class BenchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Of a card, for the bound."""
+    """Of a card, for the bound. Raises ``ConfigError`` for one that is no number above 0."""
 
     copy_bytes_per_s: float
     matmul_flops_per_s: float
+
+    def __post_init__(self) -> None:
+        check_positive("copy_bandwidth", self.copy_bytes_per_s)
+        check_positive("matmul_rate", self.matmul_flops_per_s)
 
 
 class Bench:
@@ -60,11 +67,15 @@ class Bench:
 
     def __init__(self, load: str, runner: ModelRunner, config: Config, rates: Rates) -> None:
         """``load``: the name of a reference load, or a workload file. Raises ``WorkloadError`` for one that cannot be
-        read."""
+        read, or none of whose requests can run."""
         self.load = load
         self._runner = runner
         self._config = config
-        self._bound_s = _bound_s(self._read(0), runner, config, rates)
+        requests = self._read(0)
+        result = _simulate_bound(requests, runner, config, rates)
+        if len(result.rejected) == len(requests):
+            raise WorkloadError(load, f"none of its requests can run; {result.rejected[0][1]}")
+        self._bound_s = result.time_s
 
     def _read(self, repetition: int) -> list[WorkloadRequest]:
         from sim.generators.reference import REFERENCE_LOADS
@@ -114,7 +125,9 @@ def _run(engine: Engine, requests: Iterable[Any]) -> tuple[int, float, dict[str,
     return num_tokens, time.perf_counter() - start_s, steps.result()
 
 
-def _bound_s(requests: Iterable[WorkloadRequest], runner: ModelRunner, config: Config, rates: Rates) -> float:
+def _simulate_bound(
+    requests: Iterable[WorkloadRequest], runner: ModelRunner, config: Config, rates: Rates
+) -> SimulationResult:
     """The same run, decision by decision, on cards that do nothing but read and multiply, each its own part."""
     from sim import simulate
     from sim.cost_models.bound import Bound
@@ -127,4 +140,4 @@ def _bound_s(requests: Iterable[WorkloadRequest], runner: ModelRunner, config: C
         shared_block_size=config.kvcache_block_size,
     )
     config = replace(config, num_kvcache_blocks=runner.num_kv_blocks, tensor_parallel_size=1)
-    return simulate(config, requests, model=runner.spec, cost_model=bound, record=False).time_s
+    return simulate(config, requests, model=runner.spec, cost_model=bound, record=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nanovllm.cli.console import print_json, print_line, print_table, refuse_overwriting
+from nanovllm.cli.console import print_json, print_line, print_table, refuse_overwriting, refuse_writing_twice
 from nanovllm.cli.cost_model import CostModelInput
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
@@ -92,12 +92,11 @@ def _check_outputs(trace: Path | None, figure: Path | None, real: Path, costs: C
     inputs = [real, *vllm_files(real), *costs.files]
     refuse_overwriting(trace, *inputs)
     refuse_overwriting(figure, *inputs)
+    refuse_writing_twice(trace, figure)
     if figure is not None:
         from viz.figures.plot import picture_path
 
         picture_path(figure)
-        if trace is not None and trace.resolve() == figure.resolve():
-            raise ConfigError("figure", str(figure), "another file than that of trace")
 
 
 def _read(path: Path, num_blocks: int | None) -> tuple[RealRun, RealRun | None]:

@@ -83,3 +83,9 @@ def refuse_overwriting(output: Path | None, *inputs: Path | None) -> None:
         for path in inputs:
             if path is not None and path.exists() and path.samefile(output):
                 raise UserError(f"{output}: is read by this command: another file is needed to write to")
+
+
+def refuse_writing_twice(first: Path | None, second: Path | None) -> None:
+    """Raise ``UserError`` if a command would write two things to one file."""
+    if first is not None and second is not None and first.resolve() == second.resolve():
+        raise UserError(f"{second}: is written twice by this command: another file is needed for one of the two")

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanovllm.cli.answers import Answers, StreamedAnswers
-from nanovllm.cli.console import EXIT_INTERRUPTED, EXIT_USER_ERROR, print_note, refuse_overwriting, show_progress
+from nanovllm.cli.console import (
+    EXIT_INTERRUPTED,
+    EXIT_USER_ERROR,
+    print_note,
+    refuse_overwriting,
+    refuse_writing_twice,
+    show_progress,
+)
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view
 from nanovllm.cli.options import Profile, takes
@@ -65,7 +72,8 @@ def generate(
     what is finished is printed, the trace is closed.
     """
     refuse_overwriting(trace, file)
-    refuse_overwriting(profile, file, trace)
+    refuse_overwriting(profile, file)
+    refuse_writing_twice(trace, profile)
     if profile is not None:
         check_writable(profile)
     workload = read_prompts(prompts or [], file, sampling)

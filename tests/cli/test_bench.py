@@ -93,3 +93,27 @@ def test_what_cannot_be_read_or_written_is_one_line(run: RunCommand, bench: RunC
         assert bench(option, load).code == 2
         assert "is read by this command" in bench(option, load).err
     assert load.read_text().startswith('{"id": "a"')
+
+
+def test_trace_and_profile_are_two_files(bench: RunCommand, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    outcome = bench("--trace", path, "--profile", path)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"error: {path}: is written twice by this command")
+    assert not path.exists()
+
+
+def test_a_load_that_cannot_run_is_one_line(run: RunCommand, load: Path) -> None:
+    load.write_text('{"id": "a", "prompt_len": 9000, "max_tokens": 3, "arrival": 1}\n')
+    outcome = run("bench", load, *OPTIONS)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith(f"error: {load}: none of its requests can run; request 'a': ")
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("option", ["--copy-bandwidth", "--matmul-rate"])
+def test_a_rate_is_a_number_above_0(run: RunCommand, option: str, rate: str) -> None:
+    outcome = run("bench", "bs1", "--dummy-weights", "smollm2-135m", option, rate)
+    name = option.removeprefix("--").replace("-", "_")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == f"error: {name}={float(rate)} is not allowed: a number above 0\n"

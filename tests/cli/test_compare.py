@@ -127,7 +127,7 @@ def test_trace_and_picture_are_two_files(run: RunCommand, trace: Path, tmp_path:
     path = tmp_path / "run.png"
     outcome = run("compare", trace, "--trace", path, "--figure", path)
     assert outcome.code == 2
-    assert outcome.err.endswith("is not allowed: another file than that of trace\n")
+    assert outcome.err.endswith("is written twice by this command: another file is needed for one of the two\n")
     assert not path.exists()
 
 
