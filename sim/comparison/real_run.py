@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanovllm.config import Config
+from nanovllm.trace import request_metrics
 from nanovllm.trace.events import AnyEvent
-from nanovllm.trace.request_metrics import RequestMetrics
 from sim.workload import WorkloadRequest
 
 
@@ -16,7 +16,7 @@ class RealRun:
     """A run to predict."""
 
     path: Path
-    requests: list[RequestMetrics]
+    requests: list[request_metrics.RequestMetrics]
     """What became of each request."""
     workload: list[WorkloadRequest]
     """The same requests in order of arrival, as the simulator takes them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nanovllm.trace.request_metrics import RequestMetrics
+from nanovllm.trace import request_metrics
 from viz import palette
 from viz.figures.canvas import MUTED, SMALL_PT, figure_of, heading, new_figure, style
 
@@ -23,7 +23,7 @@ _TOLERANCE = 0.1
 
 
 def prediction_data(
-    real: Sequence[RequestMetrics], predicted: Sequence[RequestMetrics]
+    real: Sequence[request_metrics.RequestMetrics], predicted: Sequence[request_metrics.RequestMetrics]
 ) -> dict[str, list[tuple[float, float]]]:
     """For each of ``LATENCIES``, the pairs of real and predicted seconds of the requests that both runs completed."""
     by_id = {row.request: row for row in predicted if row.outcome == "completed"}
@@ -38,7 +38,9 @@ def prediction_data(
     return pairs
 
 
-def prediction(real: Sequence[RequestMetrics], predicted: Sequence[RequestMetrics]) -> Figure:
+def prediction(
+    real: Sequence[request_metrics.RequestMetrics], predicted: Sequence[request_metrics.RequestMetrics]
+) -> Figure:
     """A panel a latency, a dot a request, on the diagonal where the prediction is right; the band is ±10%."""
     sheet = new_figure(height_in=3.6)
     panels = sheet.subplots(1, len(LATENCIES)).ravel().tolist()
