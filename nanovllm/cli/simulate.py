@@ -131,7 +131,9 @@ def _print(result: SimulationResult | None, metrics: Metrics, as_json: bool) -> 
     print_metrics(metrics)
     if result is not None:
         served, taken = duration(result.time_s), duration(result.loop_time_s)
-        typer.echo(f"{served} of serving simulated in {taken}, {result.time_s / result.loop_time_s:,.3g} times as fast")
+        speed = result.time_s / result.loop_time_s
+        told = f"{speed:.3g}" if speed < 999.5 else f"{speed:,.0f}"
+        typer.echo(f"{served} of serving simulated in {taken}, {told} times as fast")
 
 
 def _run_to_dict(result: SimulationResult | None) -> dict[str, Any]:

@@ -47,9 +47,9 @@ def seconds(duration_s: float) -> str:
     """A duration with three digits and the unit that suits it."""
     if duration_s >= 100:
         return f"{duration_s:,.0f} s"
-    if duration_s >= 1:
+    if duration_s >= 0.9995:  # less than that is less than 1 when rounded to three digits, too
         return f"{duration_s:.3g} s"
-    return f"{duration_s * 1e3:.3g} ms" if duration_s >= 1e-3 else f"{duration_s * 1e6:.3g} µs"
+    return f"{duration_s * 1e3:.3g} ms" if duration_s >= 0.9995e-3 else f"{duration_s * 1e6:.3g} µs"
 
 
 def _bar(follower: Follower, used: int, budget: int, width: int, theme: Theme) -> Cells:

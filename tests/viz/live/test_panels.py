@@ -130,9 +130,10 @@ def test_speeds_are_those_of_the_last_second() -> None:
 
 
 def test_durations_have_the_unit_that_suits_them() -> None:
-    assert [seconds(s) for s in (123.4, 1.5, 0.25, 0.00123, 0.0000456)] == [
+    assert [seconds(s) for s in (123.4, 1.5, 0.9996, 0.25, 0.00123, 0.0000456)] == [
         "123 s",
         "1.5 s",
+        "1 s",
         "250 ms",
         "1.23 ms",
         "45.6 µs",
