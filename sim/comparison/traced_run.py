@@ -106,6 +106,9 @@ def _workload(
                 raise TraceError(path, problem, number)
             if event.arrival < 0:
                 raise TraceError(path, f"request {event.request!r} came at {event.arrival} s, before the start", number)
+            if event.arrival > event.time:
+                problem = f"request {event.request!r} came at {event.arrival} s, after its event at {event.time} s"
+                raise TraceError(path, problem, number)
             try:
                 workload[event.request] = WorkloadRequest(
                     id=event.request,
