@@ -152,7 +152,8 @@ def _print(comparison: Comparison) -> None:
         print_line(f"{comparison.num_unpaired:,} requests were not completed in both runs")
     if comparison.same_decisions is not None:
         parted = comparison.first_difference
-        print_line("the decisions are the same" if parted is None else f"the decisions part: {parted}")
+        difference = f"the decisions part: {parted} (A is the real run, B the simulated one)"
+        print_line("the decisions are the same" if parted is None else difference)
     print_line(f"simulated in {duration(comparison.loop_time_s)}")
 
 

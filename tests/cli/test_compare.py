@@ -53,7 +53,9 @@ def test_a_calibration_makes_another_time_of_the_same_decisions(
 
 
 def test_other_decisions_are_told(run: RunCommand, trace: Path) -> None:
-    assert "the decisions part: " in run("compare", trace, "--policy", "mixed").out
+    told = run("compare", trace, "--policy", "mixed").out
+    assert "the decisions part: step " in told
+    assert "(A is the real run, B the simulated one)" in told
 
 
 def test_a_run_of_vllm_is_compared_by_the_tables_beside_it(run: RunCommand, vllm_run: Path) -> None:
