@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from nanovllm.config import Config
 from nanovllm.engine.backend import Backend, ObservedBackend
-from nanovllm.errors import ConfigError
+from nanovllm.errors import UserError
 from sim.calibration.engine_time import measure_engine
 from sim.calibration.file import Calibration, short_name
 from sim.calibration.fit import fit_device, fit_host
@@ -34,7 +34,7 @@ def calibrate(
     """Measure ``backend``, which runs ``model`` with these options (``max_model_len`` chosen), and fit its steps.
 
     ``reads_shared_blocks_once``: leading blocks that several decodes share cost it once. ``report`` is called with
-    the number of steps measured and planned. ``clock``: seconds, as a stopwatch has them. Raises ``ConfigError`` if
+    the number of steps measured and planned. ``clock``: seconds, as a stopwatch has them. Raises ``UserError`` if
     the options leave too few steps to measure.
     """
     config = replace(config, num_kvcache_blocks=backend.num_kv_blocks)
@@ -43,10 +43,9 @@ def calibrate(
     planned = Counter(step.kind for step in plan)
     for kind in KINDS:
         if planned[kind] < _FEWEST_STEPS:
-            problem = (
-                f"room for {_FEWEST_STEPS} or more {kind} steps of the plan is needed: allow more blocks or tokens"
-            )
-            raise ConfigError("num_kvcache_blocks", backend.num_kv_blocks, problem)
+            limits = ("num_kvcache_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
+            told = ", ".join(f"{name}={getattr(config, name)}" for name in limits)
+            raise UserError(f"too few {kind} steps can be measured with {told}: {_FEWEST_STEPS} or more are needed")
     shared_block_size = block_size if reads_shared_blocks_once else None
     steps: dict[str, list[MeasuredStep]] = {kind: [] for kind in KINDS}
     measured = measure_steps(

@@ -16,7 +16,7 @@ from nanovllm.config import Config
 from nanovllm.engine.backend import StepTimes
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.sequence import Sequence
-from nanovllm.errors import ConfigError, CostTableError
+from nanovllm.errors import ConfigError, CostTableError, UserError
 from sim.calibration import Calibration, calibrate, read_calibration, write_calibration
 from sim.calibration.nnls import nonnegative_least_squares
 from sim.calibration.plan import PlannedStep, plan_steps
@@ -187,10 +187,21 @@ def test_another_model_is_refused(calibration: Calibration) -> None:
         calibration.cost_model("qwen3-0.6b")
 
 
-def test_too_small_a_pool_is_refused() -> None:
-    backend = KnownBackend(4)
-    with pytest.raises(ConfigError, match=r"^num_kvcache_blocks=4 is not allowed: room for \d+ or more decode steps"):
-        calibrate(backend, CONFIG, model="tiny", vocab_size=100)
+@pytest.mark.parametrize(
+    ("kind", "num_blocks", "change"),
+    [
+        ("decode", 4, {}),
+        ("mixed", 4096, {"max_num_seqs": 1}),
+        ("prefill", 4096, {"max_num_batched_tokens": 1}),
+        ("decode", 4096, {"max_model_len": 1}),
+    ],
+)
+def test_options_that_leave_too_little_to_measure_are_refused(kind: str, num_blocks: int, change: Any) -> None:
+    config = replace(CONFIG, **change)
+    with pytest.raises(UserError, match=rf"^too few {kind} steps can be measured with num_kvcache_") as caught:
+        calibrate(KnownBackend(num_blocks), config, model="tiny", vocab_size=100)
+    for name, value in {"num_kvcache_blocks": num_blocks, **change}.items():
+        assert f"{name}={value}" in str(caught.value)
 
 
 # ---- the file ------------------------------------------------------------------------------------------------
