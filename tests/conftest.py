@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import warnings
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+# A shell lets what it runs in the background ignore Ctrl-C: so would the tests that press it, and all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _has_card() -> bool:

@@ -88,10 +88,13 @@ def test_listening_changes_no_decision(case: tuple[Config, list[Request]]) -> No
 @given(case=cases())
 def test_every_request_ends_within_a_bound(case: tuple[Config, list[Request]]) -> None:
     """Every step computes something, and every admission yields a token. So a token costs at most the steps that
-    it takes to prefill all before it."""
+    it takes to prefill all before it, by chunks as large as they may be: a smaller one is the last, or beside tokens
+    that others get."""
     config, requests = case
+    cap = config.max_prefill_tokens_per_request
+    chunk = config.max_num_batched_tokens if cap == -1 else min(cap, config.max_num_batched_tokens)
     bound = sum(
-        -(-(len(request.prompt_token_ids) + num_generated) // config.max_num_batched_tokens)
+        -(-(len(request.prompt_token_ids) + num_generated) // chunk)
         for request in requests
         for num_generated in range(request.sampling_params.max_tokens)
     )
