@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from nanovllm.config import Config
 from nanovllm.engine.backend import StepTimes
@@ -18,7 +17,6 @@ from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import ConfigError, CostTableError, UserError
 from sim.calibration import Calibration, calibrate, read_calibration, write_calibration
-from sim.calibration.nnls import nonnegative_least_squares
 from sim.calibration.plan import PlannedStep, plan_steps
 from sim.cost_models.fitted import TOKEN_KNOTS, Coefficients, token_features
 from sim.cost_models.shape import KINDS, StepShape, num_shared_blocks
@@ -34,35 +32,6 @@ TRUE = Coefficients(
     shared_kv_token_s=1e-9,
     chunk_pair_s=1e-9,
 )
-
-
-# ---- least squares -------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=50)
-@given(st.lists(st.floats(0, 10), min_size=5, max_size=5), st.integers(0, 10_000))
-def test_coefficients_that_are_not_negative_are_found_again(coefficients: list[float], seed: int) -> None:
-    features = np.random.default_rng(seed).uniform(0, 1, size=(40, 5))
-    found = nonnegative_least_squares(features, features @ np.array(coefficients))
-    assert found == pytest.approx(coefficients, abs=1e-6)
-
-
-@settings(max_examples=50)
-@given(st.integers(0, 10_000))
-def test_no_small_change_of_the_found_coefficients_is_better(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    features, values = rng.normal(size=(20, 6)), rng.normal(size=20)
-    found = nonnegative_least_squares(features, values)
-    gradient = features.T @ (features @ found - values)
-    assert (found >= 0).all()
-    assert np.all(np.abs(gradient[found > 0]) < 1e-8)
-    assert np.all(gradient[found == 0] > -1e-8)
-
-
-def test_a_coefficient_that_would_be_negative_is_0() -> None:
-    features = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-    assert nonnegative_least_squares(features, np.array([3.0, 2.0, 1.0])) == pytest.approx([2.0, 0.0])
-    assert nonnegative_least_squares(np.zeros((3, 2)), np.ones(3)) == pytest.approx([0.0, 0.0])
 
 
 # ---- features ------------------------------------------------------------------------------------------------
