@@ -67,8 +67,10 @@ def choose_attention(config: Config, spec: ModelSpec, device: torch.device, dtyp
     else:
         obstacle = _find_obstacle(config.attention, config, spec, device, dtype)
         if obstacle is not None:
-            others = [name for name in ("triton", "flash") if name != config.attention]
-            raise ConfigError("attention", config.attention, f"torch, {others[0]} or auto, since {obstacle}")
+            other = "flash" if config.attention == "triton" else "triton"
+            is_possible = _find_obstacle(other, config, spec, device, dtype) is None
+            allowed = f"torch, {other} or auto" if is_possible else "torch or auto"
+            raise ConfigError("attention", config.attention, f"{allowed}, since {obstacle}")
         choice = Choice(config.attention, "it was asked for" + _disadvantage(config.attention))
     if device.type != "cpu":  # there, nothing was to be chosen from
         _log.info("attention by %s: %s", choice.attention, choice.reason)
