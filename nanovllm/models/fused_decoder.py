@@ -3,8 +3,8 @@
 What is fused depends on what a step's time goes to. With a row or a few, that is the number of launches and reading
 the weights: norms, activations and residual sums are done by the kernels of the matrix products, and attention
 normalises, rotates and stores on its way: five launches a layer. (Each norm of several rows begins in the product ahead
-of it and ends in the one behind it.) With many rows the matrix products are cuBLAS's, and
-what lies between them is fused.
+of it and ends in the one behind it.) With many rows the matrix products are cuBLAS's, and what lies between them is
+fused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Steps on a card on which the sequences that decode are rows that stay there.
 
 A decode step is a CUDA graph over these rows, its draws included, and takes from the card what the step before sampled.
-All other steps are computed launch by launch.
+How other steps are launched is a subclass's matter.
 """
 
 from __future__ import annotations
@@ -120,14 +120,15 @@ class RowSteps(ABC):
     def _compute_chunks(self, sequences: list[Sequence]) -> Tensor:
         inputs = build_step_inputs(sequences, self._config.kvcache_block_size, self._device)
         self._fill_in_unknown(inputs, sequences)
-        is_filtered = any(_is_filtered(seq) for seq in sequences)
         # Before the launches: what is sent waits for nothing that is queued.
-        sampling_inputs = self._sampling_inputs(sequences) if is_filtered else None
+        if any(_is_filtered(seq) for seq in sequences):
+            sampling_inputs = self._sampling_inputs(sequences)
+            self.before_launch()
+            logits = self._compute_logits(self._compute_prompts(inputs))
+            return sample(logits, sampling_inputs, self._vocabulary).int()
         draws = self._draws(sequences)
         self.before_launch()
         logits = self._compute_logits(self._compute_prompts(inputs))
-        if sampling_inputs is not None:
-            return sample(logits, sampling_inputs, self._vocabulary).int()
         token_ids = torch.empty(len(sequences), dtype=torch.int32, device=self._device)
         temperatures, keys, places = draws[0].view(torch.float32), draws[1:3], draws[3]
         return draw(logits, temperatures, keys, places, token_ids, vocabulary=self._vocabulary)
