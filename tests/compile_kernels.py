@@ -22,7 +22,7 @@ from nanovllm.attention.triton.decode_launch import DecodeAttention
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.prefill_launch import attend_chunks, plan_prefill, store
 from nanovllm.attention.triton.prefix_launch import PrefixAttention
-from nanovllm.layers.triton.elementwise import add_rms_norm, rms_norm, silu_mul
+from nanovllm.layers.triton.elementwise import rms_norm, silu_mul
 from nanovllm.layers.triton.linear import fused_linear, fused_linear_before_norm
 from nanovllm.layers.triton.sampling import draw
 
@@ -89,7 +89,6 @@ def launch_layers() -> None:
     _, weighted = fused_linear_before_norm(x, wide, None, x, norm, pdl=True)
     fused_linear(weighted, weight, is_gated=True, pdl=True)
     rms_norm(x, norm, 1e-6)
-    add_rms_norm(x, x, norm, 1e-6)
     silu_mul(x)
     keys = torch.zeros(2, 16, dtype=torch.int32)
     draw(x, torch.zeros(16), keys, keys[0], keys[1])

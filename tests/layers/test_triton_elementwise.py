@@ -11,7 +11,7 @@ from tests.kernels import DEVICE, DTYPES, assert_near, generator, randn
 # isort: split
 from nanovllm.layers.activation import silu_and_mul
 from nanovllm.layers.norm import RMSNorm
-from nanovllm.layers.triton.elementwise import add_rms_norm, rms_norm, silu_mul
+from nanovllm.layers.triton.elementwise import rms_norm, silu_mul
 
 
 def make_norm(size: int, dtype: torch.dtype) -> RMSNorm:
@@ -26,16 +26,6 @@ def test_rms_norm(num_rows: int, size: int, dtype: torch.dtype) -> None:
     norm = make_norm(size, dtype)
     x = randn(num_rows, size + 8, dtype=dtype, rng=generator(1), scale=30)[:, :size]
     assert_near(rms_norm(x, norm.weight, norm.eps), norm(x).double(), factor=0.5)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("num_rows", "size"), [(1, 16), (3, 100), (4, 1024)])
-def test_add_rms_norm(num_rows: int, size: int, dtype: torch.dtype) -> None:
-    norm = make_norm(size, dtype)
-    x, residual = (randn(num_rows, size, dtype=dtype, rng=generator(seed)) for seed in (1, 2))
-    total, normed = add_rms_norm(x, residual, norm.weight, norm.eps)
-    assert torch.equal(total, x + residual)
-    assert_near(normed, norm(x + residual).double(), factor=0.5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -19,8 +19,6 @@ def silu(x):
 @triton.jit
 def rms_norm_kernel(
     x,  # [num_rows, SIZE]
-    residual,  # [num_rows, SIZE]: what is added to ``x`` first, or None
-    total,  # out [num_rows, SIZE]: the sum, if there is a residual
     weight,  # [SIZE]
     out,  # [num_rows, SIZE]
     eps,
@@ -39,10 +37,6 @@ def rms_norm_kernel(
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     wide = tl.load(x + row * stride_x + place, mask=mask, other=0.0).to(tl.float32)
-    if residual is not None:
-        wide += tl.load(residual + row * SIZE + place, mask=mask, other=0.0).to(tl.float32)
-        tl.store(total + row * SIZE + place, wide.to(dtype), mask=mask)
-        wide = wide.to(dtype).to(tl.float32)
     # In the steps, and with the roundings, of layers.norm.RMSNorm.
     normed = (wide * tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps)).to(dtype).to(tl.float32)
     tl.store(out + row * SIZE + place, (normed * scale).to(dtype), mask=mask)
@@ -71,37 +65,11 @@ def silu_mul_kernel(
 def rms_norm(x: Tensor, weight: Tensor, eps: float, *, num_warps: int = 4, pdl: bool = False) -> Tensor:
     """``layers.norm.RMSNorm`` of ``x`` ``[num_rows, size]``, whose rows may lie apart; ``weight`` ``[size]``. Returns
     ``[num_rows, size]``."""
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    _launch_norm(x, None, None, weight, out, eps, num_warps, pdl)
-    return out
-
-
-def add_rms_norm(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float, *, num_warps: int = 4, pdl: bool = False
-) -> tuple[Tensor, Tensor]:
-    """``x + residual``, and its RMSNorm: all ``[num_rows, size]``; ``residual`` contiguous."""
-    assert residual.is_contiguous(), "rows lie side by side"
-    total, out = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
-    _launch_norm(x, residual, total, weight, out, eps, num_warps, pdl)
-    return total, out
-
-
-def _launch_norm(
-    x: Tensor,
-    residual: Tensor | None,
-    total: Tensor | None,
-    weight: Tensor,
-    out: Tensor,
-    eps: float,
-    num_warps: int,
-    pdl: bool,
-) -> None:
     assert x.stride(1) == 1, "the numbers of a row lie side by side"
     num_rows, size = x.shape
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     rms_norm_kernel[(num_rows,)](
         x,
-        residual,
-        total,
         weight,
         out,
         eps,
@@ -111,6 +79,7 @@ def _launch_norm(
         PDL=pdl,
         **launch_options(num_warps, pdl),
     )
+    return out
 
 
 def silu_mul(gate_up: Tensor, *, tile: int = 1024, num_warps: int = 4, pdl: bool = False) -> Tensor:
