@@ -108,18 +108,18 @@ class Engine:
         """
         arrivals = _Arrivals(requests)
         while True:
-            due = arrivals.pop_while(self._is_due)
-            if not self._steps.are_in_flight:
-                self._hand_over(due)
-                due = []
-                if self.scheduler.is_finished():
-                    if arrivals.head is None:
-                        return
-                    self._skip_to(arrivals.head)
-                    continue
-            result = self.turn(due)
+            result = self.turn_if_busy(arrivals.pop_while(self._is_due))
             if result is not None:
                 yield result
+            elif self.is_idle:
+                if arrivals.head is None:
+                    return
+                self._skip_to(arrivals.head)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, runs or is in flight: only a new request makes a step of it."""
+        return not self._steps.are_in_flight and self.scheduler.is_finished()
 
     def _is_due(self, request: Request) -> bool:
         if request.arrival_step is not None:
@@ -141,6 +141,16 @@ class Engine:
             self.add(request)
         except RequestError as error:
             self.rejected.append((request.request_id, error))
+
+    def turn_if_busy(self, arrivals: Iterable[Request]) -> StepResult | None:
+        """Hand ``arrivals`` over and take a turn, unless the engine is idle even so: a step of nothing would be
+        recorded. Returns what ``turn`` does; who runs several engines on one time calls it for each in its time."""
+        if not self._steps.are_in_flight:
+            self._hand_over(arrivals)
+            if self.scheduler.is_finished():
+                return None
+            arrivals = ()
+        return self.turn(arrivals)
 
     def turn(self, arrivals: Iterable[Request] = ()) -> StepResult | None:
         """One turn of the loop: what can be known of the step in flight is taken in, ``arrivals`` are handed over, the
