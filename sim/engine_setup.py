@@ -1,0 +1,134 @@
+"""What a simulation is made of, before it runs: options that fit model and card, and engines of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from nanovllm.config import Config
+from nanovllm.engine.clock import VirtualClock
+from nanovllm.engine.engine import Engine
+from nanovllm.engine.request import Request
+from nanovllm.engine.scheduler import Scheduler
+from nanovllm.errors import ConfigError
+from nanovllm.model_spec import ModelSpec
+from nanovllm.trace.events import Emit
+from sim.backend import SimulatedBackend
+from sim.cost_models import CostModel, Roofline
+from sim.hardware import GPU, find_gpu
+from sim.memory import num_kv_blocks_that_fit
+from sim.outputs import DrawnOutputs, RecordedOutputs
+from sim.token_ids import DEFAULT_VOCAB_SIZE
+from sim.workload import Prompts, WorkloadRequest, in_order_of_arrival, read_workload, to_requests
+from sim.workload.requests import Tokenize
+
+DEFAULT_MODEL = "qwen3-0.6b"
+
+
+class SimulatedEngine(NamedTuple):
+    """An engine on a modelled GPU, and what it shares with it."""
+
+    engine: Engine
+    backend: SimulatedBackend
+    clock: VirtualClock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """All that ``set_up`` has chosen. Engines made of it know nothing of each other."""
+
+    config: Config
+    """With the number of KV blocks."""
+    model: ModelSpec
+    gpu: GPU
+    cost_model: CostModel
+    answers: DrawnOutputs | RecordedOutputs
+    vocab_size: int
+    """Token ids are drawn from below this number."""
+
+    def make_engine(self, emit: Emit | None, scheduler: type[Scheduler] | None = None) -> SimulatedEngine:
+        """An engine that emits the header of its trace at once. Arguments as for ``Engine``."""
+        clock = VirtualClock()
+        facts = {"hardware": self.gpu.name, "cost_model": type(self.cost_model).__name__}
+        backend = SimulatedBackend(clock, self.cost_model, self.answers, self.config.num_kvcache_blocks, facts=facts)
+        vocab_size = self.model.vocab_size
+        engine = Engine(self.config, backend, clock=clock, emit=emit, vocab_size=vocab_size, scheduler=scheduler)
+        return SimulatedEngine(engine, backend, clock)
+
+    def requests(
+        self, workload: str | Path | Iterable[WorkloadRequest], tokenize: Tokenize | None = None
+    ) -> Iterable[Request]:
+        """The workload as engines take it. A file or a list is made ready at once; anything else as it is read."""
+        prompts = Prompts(seed=self.config.seed, vocab_size=self.vocab_size, tokenize=tokenize)
+        if isinstance(workload, (str, Path)):
+            workload = read_workload(workload, allow_text=tokenize is not None)
+        if isinstance(workload, (list, tuple)):
+            return list(self._with_answers(in_order_of_arrival(workload), prompts))
+        return self._with_answers(workload, prompts)
+
+    def _with_answers(self, workload: Iterable[WorkloadRequest], prompts: Prompts) -> Iterator[Request]:
+        """What is known of an answer goes to the backend's side, not with the request."""
+        answers = self.answers
+
+        def noted() -> Iterator[WorkloadRequest]:
+            for item in workload:
+                if isinstance(answers, DrawnOutputs) and item.output_len is not None:
+                    answers.set_length(item.id, item.output_len)
+                yield item
+
+        for request in to_requests(noted(), prompts):
+            if isinstance(answers, RecordedOutputs):
+                stop_condition = answers.stop_condition(request.request_id)
+                if stop_condition is not None:
+                    request = msgspec.structs.replace(request, stop_condition=stop_condition)
+            yield request
+
+
+def set_up(
+    config: Config,
+    *,
+    gpu: str | GPU,
+    model: str | ModelSpec | None,
+    cost_model: CostModel | None,
+    outputs: RecordedOutputs | None = None,
+    lookahead: bool = False,
+) -> Setup:
+    """Choose what the arguments leave open; see ``simulate``. Raises ``UserError`` for what does not fit together."""
+    config = replace(config, lookahead=lookahead)
+    if outputs is not None:
+        config = outputs.choose_options(config)
+    config, spec = _find_model(config, model)
+    _check_tensor_parallel_size(config.tensor_parallel_size, spec)
+    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    if config.num_kvcache_blocks == -1:
+        config = replace(config, num_kvcache_blocks=num_kv_blocks_that_fit(config, spec, card))
+    vocab_size = min(spec.vocab_size, DEFAULT_VOCAB_SIZE)
+    if outputs is None and not config.eos_token_ids:
+        config = replace(config, eos=vocab_size)  # the first id that is never drawn
+    if cost_model is None:
+        cost_model = Roofline(model=spec, gpu=card, tensor_parallel_size=config.tensor_parallel_size)
+    answers = DrawnOutputs(config.eos_token_ids, vocab_size) if outputs is None else outputs
+    return Setup(config=config, model=spec, gpu=card, cost_model=cost_model, answers=answers, vocab_size=vocab_size)
+
+
+def _find_model(config: Config, model: str | ModelSpec | None) -> tuple[Config, ModelSpec]:
+    """The shape of the model that ``model`` or else ``config.model`` names, see ``simulate``; with ``config.dtype``,
+    if that names a type. The config is given the name, if it has none, and bounded by the model's positions."""
+    if isinstance(model, ModelSpec):
+        spec = model
+    else:
+        name = model or config.model or DEFAULT_MODEL
+        is_directory = Path(name).is_dir()
+        spec = ModelSpec.from_directory(name) if is_directory else ModelSpec.preset(name.rpartition("/")[2])
+        config = replace(config, model=config.model or name)
+    config = config.for_positions(spec.max_position_embeddings)
+    return config, spec if config.dtype == "auto" else replace(spec, dtype=config.dtype)
+
+
+def _check_tensor_parallel_size(num_gpus: int, spec: ModelSpec) -> None:
+    if spec.num_kv_heads % num_gpus:
+        raise ConfigError("tensor_parallel_size", num_gpus, f"a divisor of the model's {spec.num_kv_heads} KV heads")
