@@ -26,27 +26,37 @@ class Latency(msgspec.Struct, frozen=True):
     max: float
 
 
-def summarize(durations_s: Iterable[float]) -> Latency | None:
-    """Sum up durations; a ``Counter`` says how often each occurred. None if there are none."""
-    ordered = sorted(Counter(durations_s).items())
-    if not ordered:
-        return None
-    values = [value for value, _ in ordered]
-    ranks = list(accumulate(count for _, count in ordered))
-    total = ranks[-1]
+class Distribution:
+    """Numbers, at least one, in order; a ``Counter`` says how often each occurred."""
 
-    def percentile(share: float) -> float:
-        position = share * (total - 1)
+    def __init__(self, numbers: Iterable[float]) -> None:
+        ordered = sorted(Counter(numbers).items())
+        self._values = [value for value, _ in ordered]
+        self._ranks = list(accumulate(count for _, count in ordered))
+        self.count = self._ranks[-1]
+        self.mean = math.fsum(value * count for value, count in ordered) / self.count
+        self.min, self.max = self._values[0], self._values[-1]
+
+    def percentile(self, share: float) -> float:
+        """The number that ``share`` (0 to 1) of all lie below, interpolated linearly between the two nearest."""
+        position = share * (self.count - 1)
         below = math.floor(position)
-        low, high = (values[bisect_right(ranks, min(rank, total - 1))] for rank in (below, below + 1))
+        low, high = (self._values[bisect_right(self._ranks, min(rank, self.count - 1))] for rank in (below, below + 1))
         return low + (high - low) * (position - below)
 
+
+def summarize(durations_s: Iterable[float]) -> Latency | None:
+    """Sum up durations; a ``Counter`` says how often each occurred. None if there are none."""
+    counts = Counter(durations_s)
+    if not counts:
+        return None
+    numbers = Distribution(counts)
     return Latency(
-        count=total,
-        mean=math.fsum(value * count for value, count in ordered) / total,
-        p50=percentile(0.5),
-        p90=percentile(0.9),
-        p95=percentile(0.95),
-        p99=percentile(0.99),
-        max=values[-1],
+        count=numbers.count,
+        mean=numbers.mean,
+        p50=numbers.percentile(0.5),
+        p90=numbers.percentile(0.9),
+        p95=numbers.percentile(0.95),
+        p99=numbers.percentile(0.99),
+        max=numbers.max,
     )

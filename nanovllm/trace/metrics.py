@@ -20,6 +20,7 @@ from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.latency import Latency, summarize
 from nanovllm.trace.metrics_collector import MetricsCollector
 from nanovllm.trace.request_metrics import RequestMetrics
+from nanovllm.trace.slo import Slo, SloAttainment
 from nanovllm.trace.step_times import PhaseTimes
 
 
@@ -93,6 +94,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     step_times: dict[str, PhaseTimes]
     """Phase -> where the time of its steps went, as far as the backend told."""
 
+    slo: SloAttainment | None
+    """How many requests got what they are promised; None if no ``Slo`` was given."""
+
     requests: list[RequestMetrics]
     """A row a request, in the order in which they ended; unfinished ones last."""
 
@@ -104,13 +108,13 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         return figures
 
 
-def compute_metrics(events: Iterable[AnyEvent], source: object = "events") -> Metrics:
+def compute_metrics(events: Iterable[AnyEvent], source: object = "events", slo: Slo | None = None) -> Metrics:
     """The figures of a trace, from its header on. Raises ``TraceError`` as ``MetricsCollector`` does; ``source``: what
-    it calls the trace, its file if it has one.
+    it calls the trace, its file if it has one. ``slo``: what requests are promised.
 
     To follow a run without keeping its events, hand ``MetricsCollector().apply`` to the engine.
     """
-    collector = MetricsCollector(source)
+    collector = MetricsCollector(source, slo)
     for event in events:
         collector.apply(event)
     return summarize_run(collector)
@@ -119,7 +123,7 @@ def compute_metrics(events: Iterable[AnyEvent], source: object = "events") -> Me
 def summarize_run(collector: MetricsCollector) -> Metrics:
     """The figures of all that a collector has seen so far."""
     unfinished = [*(record for record, _ in collector.ending), *collector.records.values()]
-    rows = [*collector.rows, *(record.ended(None) for record in unfinished)]
+    rows = [*collector.rows, *(record.ended(None, collector.deadlines_s) for record in unfinished)]
     completed = [row for row in rows if row.outcome == "completed"]
     outcomes = Counter(row.outcome for row in rows)
     steps = collector.num_steps
@@ -166,6 +170,7 @@ def summarize_run(collector: MetricsCollector) -> Metrics:
         num_empty_steps=steps["empty"],
         mean_tokens_per_step=_ratio(collector.computed_tokens, num_computing_steps),
         step_times=collector.step_times.result(),
+        slo=None if collector.slo is None else collector.slo.result(len(rows) + collector.num_rejected, duration_s),
         requests=rows,
     )
 

@@ -30,6 +30,7 @@ from nanovllm.trace.events import (
 from nanovllm.trace.laws import BrokenLawError
 from nanovllm.trace.pool import BlockPool, read_pool_size
 from nanovllm.trace.request_metrics import RequestMetrics, RequestRecord
+from nanovllm.trace.slo import Slo, SloCounter
 from nanovllm.trace.step_times import StepTimesCollector
 
 
@@ -37,8 +38,12 @@ class MetricsCollector:
     """Takes in the events of one run, in order. It believes them as far as it can: whether they keep to all laws,
     ``replay`` and ``check`` say."""
 
-    def __init__(self, source: object = "events") -> None:
-        """``source``: where the events come from, as errors shall name it: the file's path, if there is one."""
+    def __init__(self, source: object = "events", slo: Slo | None = None) -> None:
+        """``source``: where the events come from, as errors shall name it: the file's path, if there is one. ``slo``:
+        what requests are promised; counted in ``slo``."""
+        self.slo = None if slo is None else SloCounter(slo)
+        self.deadlines_s = None if slo is None else slo.deadlines_s
+        """Of prefill and decode, for the fluidity index."""
         self.records: dict[RequestId, RequestRecord] = {}
         """The requests that have not ended."""
         self.rows: list[RequestMetrics] = []
@@ -175,8 +180,10 @@ class MetricsCollector:
 
     def _settle_ending(self) -> None:
         for record, reason in self.ending:
-            row = record.ended(reason)
+            row = record.ended(reason, self.deadlines_s)
             self.rows.append(row)
+            if self.slo is not None:
+                self.slo.take(row)
             if row.outcome == "completed":
                 times = record.token_times
                 self.gaps.update(map(sub, times[1:], times))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from operator import sub
 from typing import Literal
 
 import msgspec
 
 from nanovllm.trace.events import RequestId
+from nanovllm.trace.fluidity import count_deadlines
 
 Outcome = Literal["completed", "aborted", "failed", "unfinished"]
 
@@ -39,6 +41,10 @@ class RequestMetrics(msgspec.Struct, frozen=True):
     """(last token - first token) / (output tokens - 1); None for a single token."""
     end_to_end_s: float | None
     """Arrival to the last token; None unless completed."""
+    longest_gap_s: float | None = None
+    """The longest time between two of its tokens; None for a single token."""
+    fluidity_index: float | None = None
+    """See ``nanovllm.trace.fluidity``; None unless deadlines are given and there is a token."""
 
 
 class RequestRecord(msgspec.Struct, gc=False):
@@ -57,8 +63,9 @@ class RequestRecord(msgspec.Struct, gc=False):
     recomputed_tokens: int = 0
     token_times: list[float] = []
 
-    def ended(self, reason: str | None) -> RequestMetrics:
-        """The result. ``reason``: as in ``RequestFinished``, None if it did not end."""
+    def ended(self, reason: str | None, deadlines_s: tuple[float, float] | None = None) -> RequestMetrics:
+        """The result. ``reason``: as in ``RequestFinished``, None if it did not end. ``deadlines_s``: of prefill and
+        decode, for the fluidity index."""
         times, outcome = self.token_times, _OUTCOMES[reason] if reason is not None else "unfinished"
         spread = times[-1] - times[0] if times else 0.0
         return RequestMetrics(
@@ -74,4 +81,10 @@ class RequestRecord(msgspec.Struct, gc=False):
             time_to_first_token_s=times[0] - self.arrival if times else None,
             time_per_output_token_s=spread / (len(times) - 1) if len(times) > 1 else None,
             end_to_end_s=times[-1] - self.arrival if times and outcome == "completed" else None,
+            longest_gap_s=max(map(sub, times[1:], times), default=None),
+            fluidity_index=None if deadlines_s is None else self._fluidity_index(*deadlines_s),
         )
+
+    def _fluidity_index(self, prefill_deadline_s: float, decode_deadline_s: float) -> float | None:
+        deadlines = count_deadlines(self.token_times, self.arrival, prefill_deadline_s, decode_deadline_s)
+        return None if deadlines is None else deadlines.fluidity_index

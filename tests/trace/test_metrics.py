@@ -64,7 +64,7 @@ RUN: list[AnyEvent] = [
 def test_latencies_count_from_arrival_to_the_end_of_the_token_s_step() -> None:
     metrics = compute_metrics(RUN)
     b, a = metrics.requests
-    assert a == RequestMetrics("a", "completed", 1.0, 6, 3, 0, 0, 0, 1.0, 3.0, 2.0, 7.0)
+    assert a == RequestMetrics("a", "completed", 1.0, 6, 3, 0, 0, 0, 1.0, 3.0, 2.0, 7.0, longest_gap_s=3.0)
     assert b == RequestMetrics("b", "completed", 2.5, 4, 1, 0, 0, 0, 1.5, 2.5, None, 2.5)
     assert metrics.time_per_output_token_s == summarize([2.0])
     assert metrics.inter_token_latency_s == summarize([1.0, 3.0])
