@@ -51,6 +51,7 @@ class ConfigError(UserError):
     def __init__(self, field: str, value: object, allowed: str) -> None:
         self.field = field
         self.value = value
+        self.allowed = allowed
         name = field if field.isidentifier() and len(field) <= _MOST_CHARACTERS else shown(field)
         super().__init__(f"{name}={shown(value)} is not allowed: {allowed}")
 

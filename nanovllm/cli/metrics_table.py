@@ -9,20 +9,26 @@ from nanovllm.cli.console import print_table
 if TYPE_CHECKING:
     from nanovllm.trace.latency import Latency
     from nanovllm.trace.metrics import Metrics
+    from nanovllm.trace.slo import SloAttainment
     from nanovllm.trace.step_times import PhaseTimes
 
 
+LATENCIES = {
+    "time_to_first_token_s": "time to first token",
+    "time_per_output_token_s": "time per output token",
+    "inter_token_latency_s": "between two tokens",
+    "end_to_end_s": "end to end",
+    "queueing_s": "queueing",
+}
+"""The latencies of ``Metrics``, and what tables call them."""
+
+
 def print_metrics(metrics: Metrics) -> None:
-    """Tables: how long requests took, what the run did and, if it is told, where the time of its steps went."""
+    """Tables: how long requests took, what the run did and, if it is told, how many requests kept to limits and where
+    the time of steps went."""
     from rich.table import Table
 
-    latencies = {
-        "time to first token": metrics.time_to_first_token_s,
-        "time per output token": metrics.time_per_output_token_s,
-        "between two tokens": metrics.inter_token_latency_s,
-        "end to end": metrics.end_to_end_s,
-        "queueing": metrics.queueing_s,
-    }
+    latencies: dict[str, Latency | None] = {name: getattr(metrics, field) for field, name in LATENCIES.items()}
     table = Table("latency", "mean", "p50", "p90", "p99", "max", caption="of the completed requests")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -33,8 +39,38 @@ def print_metrics(metrics: Metrics) -> None:
     for name, value in _facts(metrics).items():
         table.add_row(name, value)
     print_table(table)
+    if metrics.slo is not None:
+        print_slo(metrics.slo)
     if metrics.step_times:
         print_step_times(metrics.step_times)
+
+
+def print_slo(slo: SloAttainment) -> None:
+    """Tables: how many requests kept to each limit, and to all; how much was served within them, and how steadily."""
+    from rich.table import Table
+
+    from nanovllm.trace.slo import FLUID_INDEX
+
+    table = Table("service level objective", "limit", "requests that meet it")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for field, limit_s in slo.limits.items():
+        table.add_row(LATENCIES[field], duration(limit_s), f"{slo.attainment_by_limit[field]:.1%}")
+    table.add_row("all of them", "", f"{slo.attainment:.1%} ({slo.num_met:,} of {slo.num_requests:,})")
+    print_table(table)
+    table = Table("within these limits", "")
+    table.add_row(
+        "goodput",
+        f"{slo.goodput_requests_per_s:,.2f} requests/s, {slo.goodput_tokens_per_s:,.1f} output tokens/s",
+    )
+    if slo.fluidity is not None:
+        index = slo.fluidity
+        table.add_row(
+            "fluidity index",
+            f"{index.mean:.3f} on average; p10 {index.p10:.3f}, p1 {index.p1:.3f}, least {index.min:.3f}; "
+            f"{FLUID_INDEX} or more: {index.fluid_share:.1%} of the requests",
+        )
+    print_table(table)
 
 
 def print_step_times(step_times: dict[str, PhaseTimes]) -> None:

@@ -19,10 +19,20 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
+from nanovllm.errors import ConfigError
+
 Profile = Annotated[
     Path | None,
     typer.Option(help="Write what torch's profiler sees to this file (.json, .json.gz), with a range a step."),
 ]
+SLO_PANEL = "Service level objective"
+SLO_OPTIONS = {
+    "time_to_first_token_s": "slo_ttft",
+    "time_per_output_token_s": "slo_tpot",
+    "inter_token_latency_s": "slo_itl",
+    "end_to_end_s": "slo_e2e",
+}
+"""What the options of an ``Slo`` are called, for ``takes``: as benchmarks of the field call its limits."""
 Command = TypeVar("Command", bound=Callable[..., int | None])
 
 
@@ -47,7 +57,7 @@ def takes(
         def with_options(**values: Any) -> int | None:
             chosen = {field: values.pop(option) for field, option in option_names.items()}
             given = {field: _plain(value) for field, value in chosen.items() if value is not None}
-            return command(**values, **{parameter: dataclass(**given)})
+            return command(**values, **{parameter: _make(dataclass, given, option_names)})
 
         signature = inspect.signature(command, eval_str=True)
         own = [p.replace(kind=p.KEYWORD_ONLY) for p in signature.parameters.values() if p.name != parameter]
@@ -98,6 +108,15 @@ def _options(
             )
         )
     return options
+
+
+def _make(dataclass: type, given: dict[str, Any], option_names: Mapping[str, str]) -> Any:
+    """The dataclass; what it refuses is called as the option is, which the user knows."""
+    try:
+        return dataclass(**given)
+    except ConfigError as error:
+        option = option_names.get(error.field, error.field)
+        raise ConfigError(option, error.value, error.allowed) from None
 
 
 def _default(field: Field[Any]) -> Any:

@@ -22,9 +22,10 @@ from nanovllm.cli.cost_model import CostModelInput
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view, showing
 from nanovllm.cli.metrics_table import duration, print_metrics
-from nanovllm.cli.options import takes
+from nanovllm.cli.options import SLO_OPTIONS, SLO_PANEL, takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.config import Config
+from nanovllm.trace.slo import Slo
 
 if TYPE_CHECKING:
     from nanovllm.errors import RequestError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "nanovllm simulate load.jsonl --gpu h100 --model qwen3-8b --trace trace.jsonl",
     "nanovllm simulate load.jsonl --live",
+    "nanovllm simulate load.jsonl --slo-ttft 0.2 --slo-tpot 0.05",
     "nanovllm simulate load.jsonl --policy mixed --calibration h200.json",
     "nanovllm simulate AzureLLMInferenceTrace_conv.csv --limit 500 --rate-scale 2",
 )
@@ -45,6 +47,7 @@ MAX_ERROR_LINES = 5
 @takes("config", Config, panel="Engine", defaults={"lookahead": False})
 @takes("costs", CostModelInput, panel="Cost model")
 @takes("reading", WorkloadInput, panel="Workload")
+@takes("slo", Slo, panel=SLO_PANEL, names=SLO_OPTIONS)
 def simulate(
     workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
     gpu: Annotated[str, typer.Option(help="The card to model; an unknown name lists all.")] = "h200",
@@ -62,6 +65,7 @@ def simulate(
     config: Config,
     costs: CostModelInput,
     reading: WorkloadInput,
+    slo: Slo,
 ) -> int:
     """Run a workload on a modelled GPU: the same scheduler, a clock that jumps.
 
@@ -80,7 +84,7 @@ def simulate(
     requests = reading.read(workload, allow_text=encode is not None)
     recorded = None if outputs is None else _read_outputs(outputs)
     config, spec, cost_model = costs.choose(config, "qwen3-0.6b")
-    collector, view = MetricsCollector(), make_view(live, as_json)
+    collector, view = MetricsCollector(slo=slo if slo.limits else None), make_view(live, as_json)
     result = None
     with ExitStack() as resources:
         emits = [collector.apply, *listeners(trace, view, resources)]

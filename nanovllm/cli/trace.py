@@ -9,6 +9,8 @@ import typer
 
 from nanovllm.cli.console import print_json, print_line, print_note, refuse_overwriting
 from nanovllm.cli.help import Command, examples
+from nanovllm.cli.options import SLO_OPTIONS, SLO_PANEL, takes
+from nanovllm.trace.slo import Slo
 
 if TYPE_CHECKING:
     from nanovllm.trace.jsonl import Trace
@@ -117,18 +119,27 @@ def diff(
 
 
 @app.command(
-    cls=Command, epilog=examples("nanovllm trace metrics trace.jsonl", "nanovllm trace metrics trace.jsonl --json")
+    cls=Command,
+    epilog=examples(
+        "nanovllm trace metrics trace.jsonl",
+        "nanovllm trace metrics trace.jsonl --slo-ttft 0.2 --slo-tpot 0.05",
+        "nanovllm trace metrics trace.jsonl --json",
+    ),
 )
+@takes("slo", Slo, panel=SLO_PANEL, names=SLO_OPTIONS)
 def metrics(
     path: TracePath,
     as_json: AsJson = False,
     requests: Annotated[bool, typer.Option("--requests", help="With --json: a row for each request too.")] = False,
+    *,
+    slo: Slo,
 ) -> None:
-    """Measure a run: latencies, throughput, cache hits, preemptions, use of the KV pool."""
+    """Measure a run: latencies, throughput, cache hits, preemptions, use of the KV pool; and how many requests kept to
+    limits, if some are given."""
     from nanovllm.cli.metrics_table import print_metrics
     from nanovllm.trace.metrics import compute_metrics
 
-    figures = compute_metrics(_read(path).events, path)
+    figures = compute_metrics(_read(path).events, path, slo if slo.limits else None)
     if as_json:
         print_json(figures.to_dict(requests=requests))
     else:

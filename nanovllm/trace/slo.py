@@ -31,13 +31,13 @@ class Slo:
     None stands for no limit. Raises ``ConfigError``."""
 
     time_to_first_token_s: float | None = None
-    """From arrival to the first token, at most."""
+    """Seconds from arrival to the first token, at most."""
     time_per_output_token_s: float | None = None
-    """(last token - first token) / (tokens - 1), at most. A single token meets it."""
+    """Seconds for each token after the first, at most: (last - first) / (tokens - 1). A single token meets it."""
     inter_token_latency_s: float | None = None
-    """Between any two consecutive tokens, at most. A single token meets it."""
+    """Seconds between any two consecutive tokens, at most. A single token meets it."""
     end_to_end_s: float | None = None
-    """From arrival to the last token, at most."""
+    """Seconds from arrival to the last token, at most."""
 
     def __post_init__(self) -> None:
         for name in LIMITS:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nanovllm.cli.metrics_table import duration
+from nanovllm.cli.metrics_table import duration, print_metrics
+from nanovllm.trace.metrics import compute_metrics
+from nanovllm.trace.slo import Slo
+from tests.trace.test_metrics import RUN
 
 
 @pytest.mark.parametrize(
@@ -23,3 +26,18 @@ from nanovllm.cli.metrics_table import duration
 )
 def test_a_time_has_three_digits_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_limits_stand_with_the_requests_that_meet_them(capsys: pytest.CaptureFixture[str]) -> None:
+    print_metrics(compute_metrics(RUN))
+    assert "objective" not in capsys.readouterr().out
+    print_metrics(compute_metrics(RUN, slo=Slo(time_to_first_token_s=3, time_per_output_token_s=1.5)))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert ["time to first token", "3 s", "66.7%"] in rows
+    assert ["time per output token", "1.5 s", "33.3%"] in rows
+    assert ["all of them", "", "33.3% (1 of 3)"] in rows
+    assert ["goodput", "0.14 requests/s, 0.1 output tokens/s"] in rows
+    index = "0.833 on average; p10 0.700, p1 0.670, least 0.667; 0.9 or more: 33.3% of the requests"
+    assert ["fluidity index", index] in rows
+    print_metrics(compute_metrics(RUN, slo=Slo(end_to_end_s=3)))
+    assert "fluidity" not in capsys.readouterr().out

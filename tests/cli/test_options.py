@@ -89,3 +89,24 @@ def test_the_dataclass_judges_the_values() -> None:
 
     with pytest.raises(ConfigError, match="max_num_seqs=0"):
         CliRunner().invoke(app, ["--max-num-seqs", "0"], catch_exceptions=False)
+
+
+def test_what_is_refused_is_called_as_its_option_is() -> None:
+    @dataclass(frozen=True)
+    class Picky:
+        limit_s: float = 1.0
+
+        def __post_init__(self) -> None:
+            raise ConfigError("limit_s", self.limit_s, "nothing")
+
+    app = typer.Typer()
+
+    @app.command()
+    @takes("picky", Picky, panel="Picky", names={"limit_s": "slo_limit"})
+    def command(*, picky: Picky) -> None:
+        raise AssertionError(picky)
+
+    error = CliRunner().invoke(app, ["--slo-limit", "2"]).exception
+    assert isinstance(error, ConfigError)
+    assert str(error) == "slo_limit=2.0 is not allowed: nothing"
+    assert (error.field, error.value, error.allowed) == ("slo_limit", 2.0, "nothing")

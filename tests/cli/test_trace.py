@@ -42,6 +42,20 @@ def test_show_lists_what_concerns_one_request(trace: Path, run: RunCommand) -> N
     assert "b" not in {word.rstrip(":,") for word in outcome.out.split()}
 
 
+def test_metrics_within_limits(trace: Path, workload: Path, run: RunCommand) -> None:
+    assert json.loads(run("trace", "metrics", trace, "--json").out)["slo"] is None
+    limits = ("--slo-ttft", 10, "--slo-tpot", 10, "--slo-itl", 10, "--slo-e2e", 10)
+    told = json.loads(run("trace", "metrics", trace, *limits, "--json", "--requests").out)
+    assert told["slo"]["attainment"] == told["slo"]["fluidity"]["fluid_share"] == 1.0
+    assert told["slo"]["goodput_tokens_per_s"] == told["output_tokens_per_s"]
+    assert [row["fluidity_index"] for row in told["requests"]] == [1.0, 1.0, 1.0]
+    simulated = json.loads(run("simulate", workload, *limits, "--kvcache-block-size", 16, "--json").out)
+    assert simulated["metrics"]["slo"] == told["slo"]
+    outcome = run("trace", "metrics", trace, "--slo-ttft", "nan")
+    message = "error: slo_ttft=nan is not allowed: a number of seconds, 1e-09 or more\n"
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", message)
+
+
 def test_check_praises_a_trace_that_keeps_the_laws(trace: Path, run: RunCommand) -> None:
     outcome = run("trace", "check", trace)
     assert outcome.code == 0
