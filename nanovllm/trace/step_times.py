@@ -38,13 +38,22 @@ class StepTimesCollector:
         """Take in a step; one that does not tell its parts is left out."""
         if host_s is None or device_s is None:
             return
-        of_phase = self._of_phase.get(phase)
-        if of_phase is None:
-            of_phase = self._of_phase[phase] = array("d"), array("d"), array("d")
-        durations, hosts, devices = of_phase
+        durations, hosts, devices = self._columns(phase)
         durations.append(duration_s)
         hosts.append(host_s)
         devices.append(device_s)
+
+    def absorb(self, other: StepTimesCollector) -> None:
+        """Take in all steps of another run."""
+        for phase, columns in other._of_phase.items():
+            for own, more in zip(self._columns(phase), columns, strict=True):
+                own.extend(more)
+
+    def _columns(self, phase: str) -> tuple[array[float], array[float], array[float]]:
+        of_phase = self._of_phase.get(phase)
+        if of_phase is None:
+            of_phase = self._of_phase[phase] = array("d"), array("d"), array("d")
+        return of_phase
 
     def result(self) -> dict[str, PhaseTimes]:
         """Phase -> its times; no phase that had no such step."""

@@ -1,0 +1,51 @@
+"""One engine of a cluster: it takes its turns when its time has come."""
+
+from __future__ import annotations
+
+from nanovllm.engine.request import Request
+from nanovllm.engine.steps import StepResult
+from sim.cluster.view import ReplicaView
+from sim.engine_setup import SimulatedEngine
+
+
+class Replica:
+    """An engine with a clock of its own, which stands where its step ends or, if it is idle, where it ended.
+
+    A turn computes a step to its end, so that what comes of it is known too early: it is kept until the time of the
+    cluster has come there.
+    """
+
+    def __init__(self, simulated: SimulatedEngine) -> None:
+        self.simulated = simulated
+        self.view = ReplicaView()
+        self.num_steps = 0
+        self.next_turn_s: float | None = None
+        """When it decides its next step; None while it is idle."""
+        self._engine = simulated.engine
+        self._arrived: list[Request] = []
+        self._result: StepResult | None = None
+
+    def send(self, request: Request, time_s: float, num_cached_tokens: int) -> None:
+        """Let a request arrive, to be handed over at the next turn; an idle replica takes it at once."""
+        self._arrived.append(request)
+        self.view.note_sent(request, num_cached_tokens)
+        if self.next_turn_s is None:
+            self.simulated.clock.wait_until(time_s)
+            self.next_turn_s = time_s
+
+    def tell_result(self) -> None:
+        """The step before the next turn is through: show what came of it."""
+        if self._result is not None:
+            self.view.note_result(self._result)
+            self._result = None
+
+    def take_turn(self) -> None:
+        """Hand over what has arrived and carry out the next step, if there is anything to do."""
+        engine, num_rejected = self._engine, len(self._engine.rejected)
+        self._result = engine.turn_if_busy(self._arrived)
+        self._arrived = []
+        for request_id, _ in engine.rejected[num_rejected:]:
+            self.view.note_end(request_id)
+        self.num_steps += self._result is not None
+        is_over = self._result is None and engine.is_idle
+        self.next_turn_s = None if is_over else self.simulated.clock.now()

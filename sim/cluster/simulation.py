@@ -1,0 +1,137 @@
+"""One call from a workload to what several replicas behind a router would do with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nanovllm.checks import check_whole_number
+from nanovllm.config import Config
+from nanovllm.engine.scheduler import Scheduler
+from nanovllm.errors import ConfigError, RequestError
+from nanovllm.model_spec import ModelSpec
+from nanovllm.trace.events import AnyEvent, Emit, RequestId
+from sim.cluster.cluster import run_cluster
+from sim.cluster.prefix_aware import PrefixAware
+from sim.cluster.replica import Replica
+from sim.cluster.routers import LeastLoaded, RoundRobin, RouterFactory
+from sim.cost_models import CostModel
+from sim.engine_setup import set_up
+from sim.hardware import GPU
+from sim.simulation import SimulationResult, collector_paused, listener
+from sim.workload import WorkloadRequest
+from sim.workload.requests import Tokenize
+
+if TYPE_CHECKING:
+    from nanovllm.trace.metrics import Metrics
+
+MAX_REPLICAS = 1024
+ROUTERS: dict[str, RouterFactory] = {
+    "round_robin": RoundRobin,
+    "least_loaded": LeastLoaded,
+    "prefix_aware": PrefixAware,
+}
+"""By the names that options have for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterResult:
+    """What a simulation of several replicas tells."""
+
+    replicas: list[SimulationResult]
+    """By index; each tells of its own part. ``time_s``: when it did its last step."""
+    expected_hit_tokens: int
+    """Prompt tokens that the router expected to be cached where it sent them."""
+    time_s: float
+    """Virtual time at the end."""
+    loop_time_s: float
+    """Real time that the simulation took, without setting it up."""
+
+    @property
+    def rejected(self) -> list[tuple[RequestId, RequestError]]:
+        """The requests that could never run, and why."""
+        return [rejection for replica in self.replicas for rejection in replica.rejected]
+
+    @property
+    def num_steps(self) -> int:
+        """Of all replicas."""
+        return sum(replica.num_steps for replica in self.replicas)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Of all requests together, see ``nanovllm.trace.merged_metrics``. Raises ``ConfigError`` if the events were
+        not recorded."""
+        from nanovllm.trace.merged_metrics import merge_runs
+
+        if not all(replica.events for replica in self.replicas):
+            raise ConfigError("record", False, "metrics are made from the recorded events")
+        return merge_runs(replica.events for replica in self.replicas)
+
+
+def simulate_cluster(
+    config: Config,
+    workload: str | Path | Iterable[WorkloadRequest],
+    *,
+    num_replicas: int,
+    router: str | RouterFactory = "round_robin",
+    gpu: str | GPU = "h200",
+    model: str | ModelSpec | None = None,
+    cost_model: CostModel | None = None,
+    tokenize: Tokenize | None = None,
+    scheduler: type[Scheduler] | None = None,
+    lookahead: bool = False,
+    record: bool = True,
+    emits: Sequence[Emit] | None = None,
+) -> ClusterResult:
+    """Run ``workload`` on ``num_replicas`` equal engines, each on its own modelled GPU (or
+    ``config.tensor_parallel_size`` of them), behind a router.
+
+    ``router``: a name of ``ROUTERS``, or what makes one of one's own. ``emits``: for each replica one that is called
+    with its events. The other arguments are those of ``sim.simulate``, which does the same with one replica. Requests
+    must arrive in seconds, not by steps. Same arguments, same events.
+
+    Raises ``UserError`` for what cannot be used; a request that can never run is in ``rejected``.
+    """
+    check_whole_number("replicas", num_replicas, 1, MAX_REPLICAS)
+    make_router = _find_router(router) if isinstance(router, str) else router
+    assert emits is None or len(emits) == num_replicas, "a listener for each replica is needed"
+    setup = set_up(config, gpu=gpu, model=model, cost_model=cost_model, lookahead=lookahead)
+    traces: list[list[AnyEvent]] = [[] for _ in range(num_replicas)]
+    listeners = [
+        listener(events, record, None if emits is None else emits[index]) for index, events in enumerate(traces)
+    ]
+    replicas = [Replica(setup.make_engine(listener, scheduler)) for listener in listeners]
+    requests = setup.requests(workload, tokenize)
+
+    start_s = time.perf_counter()
+    with collector_paused():
+        num_expected_tokens = run_cluster(replicas, requests, make_router(setup.config, num_replicas))
+    loop_time_s = time.perf_counter() - start_s
+    results = [_result(replica, events, loop_time_s) for replica, events in zip(replicas, traces, strict=True)]
+    time_s = max(result.time_s for result in results)
+    return ClusterResult(
+        replicas=results, expected_hit_tokens=num_expected_tokens, time_s=time_s, loop_time_s=loop_time_s
+    )
+
+
+def _find_router(name: str) -> RouterFactory:
+    if name not in ROUTERS:
+        raise ConfigError("router", name, f"one of {', '.join(ROUTERS)}")
+    return ROUTERS[name]
+
+
+def _result(replica: Replica, events: list[AnyEvent], loop_time_s: float) -> SimulationResult:
+    engine, backend, clock = replica.simulated
+    engine.close()
+    return SimulationResult(
+        events=events,
+        rejected=engine.rejected,
+        num_steps=replica.num_steps,
+        time_s=clock.now(),
+        time_spent=backend.time_spent,
+        loop_time_s=loop_time_s,
+    )
