@@ -19,6 +19,8 @@ from nanovllm.trace.events import BlockEvicted, BlocksAllocated, BlocksFreed, Bl
 
 HashFunction = Callable[[bytes, int], int]
 
+_to_hex_digits = "%016x".__mod__  # a format string takes twice as long, and each block's hash is written twice
+
 
 class BlockContent(msgspec.Struct, gc=False):
     """What a full block holds: its tokens, after those of all blocks before it.
@@ -32,8 +34,10 @@ class BlockContent(msgspec.Struct, gc=False):
     parent: int
     hash: int
     tokens: bytes
-    copies: dict[int, None]
-    """The blocks that hold it, in order of publication (a dict serves as an ordered set)."""
+    copies: list[int]
+    """The blocks that hold it, in order of publication."""
+    colliding: BlockContent | None = None
+    """Another content with the same hash, if there is one."""
 
 
 class BlockManager:
@@ -60,7 +64,7 @@ class BlockManager:
         self.ref_counts = [0] * num_blocks
         self.free_blocks: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
         self.contents: list[BlockContent | None] = [None] * num_blocks
-        self._contents_by_hash: dict[int, tuple[BlockContent, ...]] = {}  # one, unless hashes collide
+        self._contents_by_hash: dict[int, BlockContent] = {}
         self._num_contents = 0
         self._hash_function = hash_function
         self._emit = emit
@@ -131,7 +135,7 @@ class BlockManager:
             content = self._find_content(seq, index, parent)
             if content is None:
                 break
-            found.append(next(reversed(content.copies)))  # the copy published last
+            found.append(content.copies[-1])  # published last
             parent = content.serial
         return found
 
@@ -160,27 +164,42 @@ class BlockManager:
             self._append_new_blocks(seq, count)
 
     def _append_new_blocks(self, seq: Sequence, count: int) -> None:
-        for block in islice(self.free_blocks, count):
-            if self.contents[block] is not None:
-                self._evict(block)
-        blocks = [self.free_blocks.popitem(last=False)[0] for _ in range(count)]
+        blocks = list(islice(self.free_blocks, count))
+        assert len(blocks) == count, f"{count} blocks are taken, but only {len(blocks)} are free"
+        self._evict(blocks)
         for block in blocks:
+            del self.free_blocks[block]
             self.ref_counts[block] = 1
         seq.block_table += blocks
         if self._emit is not None:
             self._emit(BlocksAllocated(seq.request_id, blocks))
 
-    def _evict(self, block: int) -> None:
-        content = self.contents[block]
-        assert content is not None, f"block {block} has no content to evict"
-        self.contents[block] = None
-        del content.copies[block]
-        if not content.copies:
-            others = tuple(other for other in self._contents_by_hash.pop(content.hash) if other is not content)
-            if others:
-                self._contents_by_hash[content.hash] = others
-        if self._emit is not None:
-            self._emit(BlockEvicted(block, f"{content.hash:016x}"))
+    def _evict(self, blocks: list[int]) -> None:
+        """Forget what these free blocks cache."""
+        contents, emit = self.contents, self._emit
+        for block in blocks:
+            content = contents[block]
+            if content is None:
+                continue
+            contents[block] = None
+            content.copies.remove(block)
+            if not content.copies:
+                self._forget(content)
+            if emit is not None:
+                emit(BlockEvicted(block, _to_hex_digits(content.hash)))
+
+    def _forget(self, content: BlockContent) -> None:
+        """Take a content off the map of those that can be found."""
+        first = self._contents_by_hash[content.hash]
+        if first is not content:
+            while first.colliding is not content:
+                assert first.colliding is not None, f"content {content.serial} is not in the map"
+                first = first.colliding
+            first.colliding = content.colliding
+        elif content.colliding is None:
+            del self._contents_by_hash[content.hash]
+        else:
+            self._contents_by_hash[content.hash] = content.colliding
 
     # ---- publication -----------------------------------------------------------------------------------------
 
@@ -193,16 +212,17 @@ class BlockManager:
             return
         self._hash_full_blocks(seq, last)
         parent = self._serial_of(seq.block_table[first - 1]) if first else 0
-        for index in range(first, last):
-            block = seq.block_table[index]
-            content = self._find_content(seq, index, parent) or self._new_content(seq, index, parent)
-            content.copies[block] = None
+        blocks, hashes = seq.block_table[first:last], seq.block_hashes[first:last]
+        for index, block in enumerate(blocks, first):
+            content = self._find_content(seq, index, parent)
+            if content is None:
+                content = self._new_content(seq, index, parent)
+            content.copies.append(block)
             self.contents[block] = content
             parent = content.serial
         seq.num_published_blocks = last
         if self._emit is not None:
-            hashes = [f"{value:016x}" for value in seq.block_hashes[first:last]]
-            self._emit(BlocksHashed(seq.request_id, seq.block_table[first:last], hashes))
+            self._emit(BlocksHashed(seq.request_id, blocks, [*map(_to_hex_digits, hashes)]))
 
     def _serial_of(self, block: int) -> int:
         content = self.contents[block]
@@ -211,9 +231,9 @@ class BlockManager:
 
     def _new_content(self, seq: Sequence, index: int, parent: int) -> BlockContent:
         self._num_contents += 1
-        hash_value = seq.block_hashes[index]
-        content = BlockContent(self._num_contents, parent, hash_value, seq.block_tokens[index], {})
-        self._contents_by_hash[hash_value] = (*self._contents_by_hash.get(hash_value, ()), content)
+        value, tokens = seq.block_hashes[index], seq.block_tokens[index]
+        content = BlockContent(self._num_contents, parent, value, tokens, [], self._contents_by_hash.get(value))
+        self._contents_by_hash[value] = content
         return content
 
     def _hash_full_blocks(self, seq: Sequence, num_blocks: int) -> None:
@@ -236,10 +256,10 @@ class BlockManager:
     def _find_content(self, seq: Sequence, index: int, parent: int) -> BlockContent | None:
         """The cached content equal to block ``index`` of ``seq``: equal hash, tokens and parent chain, so that a
         hash collision can never serve wrong KV."""
-        for content in self._contents_by_hash.get(seq.block_hashes[index], ()):
-            if content.parent == parent and content.tokens == seq.block_tokens[index]:
-                return content
-        return None
+        content = self._contents_by_hash.get(seq.block_hashes[index])
+        while content is not None and (content.parent != parent or content.tokens != seq.block_tokens[index]):
+            content = content.colliding
+        return content
 
     # ---- release ---------------------------------------------------------------------------------------------
 

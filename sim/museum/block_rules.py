@@ -75,7 +75,7 @@ class TrustsTheHash(BlockManager):
         super().__init__(*args, **{"hash_function": lambda tokens, parent_hash: 0, **options})
 
     def _find_content(self, seq: Sequence, index: int, parent: int) -> BlockContent | None:
-        return next(iter(self._contents_by_hash.get(seq.block_hashes[index], ())), None)
+        return self._contents_by_hash.get(seq.block_hashes[index])
 
 
 class HashesWithoutTheParent(TrustsTheHash):
@@ -92,11 +92,12 @@ class KnowsOneCopy(BlockManager):
         super().__init__(*args, **options)
         self._forgotten: set[int] = set()
 
-    def _evict(self, block: int) -> None:
-        content = self.contents[block]
-        if content is not None and block == next(reversed(content.copies)):
-            self._forgotten.update(content.copies)
-        super()._evict(block)
+    def _evict(self, blocks: list[int]) -> None:
+        for block in blocks:
+            content = self.contents[block]
+            if content is not None and block == content.copies[-1]:
+                self._forgotten.update(content.copies)
+            super()._evict([block])
 
     def _find_cached_blocks(self, seq: Sequence) -> list[int]:
         found = super()._find_cached_blocks(seq)
@@ -110,7 +111,7 @@ class KnowsOneCopy(BlockManager):
 class KeepsStaleHashes(BlockManager):
     """Hands a block out and still finds its old content there (nano-vLLM 163)."""
 
-    def _evict(self, block: int) -> None:
+    def _evict(self, blocks: list[int]) -> None:
         """Forget nothing."""
 
 

@@ -27,14 +27,15 @@ def check_pool(manager: BlockManager, seqs: Iterable[Sequence]) -> None:
 def check_contents(manager: BlockManager) -> None:
     """Blocks and contents point at each other, contents are interned, and no evicted one can be found."""
     by_serial: dict[int, BlockContent] = {}
-    for hash_value, contents in manager._contents_by_hash.items():
-        assert contents, "a hash without contents is left in the map"
-        for content in contents:
+    for hash_value, first in manager._contents_by_hash.items():
+        content: BlockContent | None = first
+        while content is not None:
             assert content.hash == hash_value
             assert content.serial not in by_serial
             assert content.copies, "a content without copies can be found"
             assert all(manager.contents[block] is content for block in content.copies)
             by_serial[content.serial] = content
+            content = content.colliding
     for block, content in enumerate(manager.contents):
         assert content is None or (by_serial[content.serial] is content and block in content.copies)
     identities = [(content.parent, content.tokens) for content in by_serial.values()]
