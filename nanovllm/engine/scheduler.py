@@ -218,8 +218,8 @@ class Scheduler:
         """
         block_size, may_publish = self.block_manager.block_size, self.block_manager.enable_prefix_caching
         for seq in seqs:
-            if seq.num_scheduled_tokens:
-                num_cached_tokens = seq.num_cached_tokens + seq.num_scheduled_tokens
+            if num_scheduled_tokens := seq.num_scheduled_tokens:
+                num_cached_tokens = seq.num_cached_tokens + num_scheduled_tokens
                 # As hash_blocks asks too: most tokens fill no block, and a call for each would show.
                 if may_publish and num_cached_tokens // block_size > seq.num_published_blocks:
                     self.block_manager.hash_blocks(seq)
@@ -232,18 +232,22 @@ class Scheduler:
 
     def _append_tokens(self, seqs: list[Sequence], token_ids: list[int]) -> list[tuple[Sequence, str]]:
         ended: list[tuple[Sequence, str]] = []
-        appended: list[Sequence] = []
+        request_ids: list[RequestId] = []
+        appended: list[int] = []
         for seq, token_id in zip(seqs, token_ids, strict=True):
             if seq.num_cached_tokens < seq.num_tokens:
                 continue
-            seq.append_token(token_id)
-            appended.append(seq)
-            reason = self._finish_reason(seq, token_id)
-            if reason is not None:
-                ended.append((seq, reason))
+            # As Sequence.append_token; most tokens end nothing. A call for each would show, here too.
+            seq.token_ids.append(token_id)
+            num_tokens = seq.num_tokens = seq.num_tokens + 1
+            request_ids.append(seq.request_id)
+            appended.append(token_id)
+            if num_tokens == seq.num_tokens_limit or token_id in seq.end_token_ids or seq.stop_condition is not None:
+                reason = self._finish_reason(seq, token_id)
+                if reason is not None:
+                    ended.append((seq, reason))
         if appended and self._emit is not None:
-            tokens = [seq.token_ids[-1] for seq in appended]
-            self._emit(TokensAppended([seq.request_id for seq in appended], tokens))
+            self._emit(TokensAppended(request_ids, appended))
         return ended
 
     def _finish_reason(self, seq: Sequence, token_id: int) -> str | None:

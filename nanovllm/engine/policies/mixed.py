@@ -58,19 +58,20 @@ class MixedScheduler(Scheduler):
 
     def _decode(self, order: list[Sequence]) -> list[Sequence]:
         """A token for each whose prompt is complete. Takes the preempted off the end of ``order``."""
-        scheduled: list[Sequence] = []
-        prefilling, block_size = self._prefilling, self.block_manager.block_size
-        for seq in order:
-            if prefilling and seq in prefilling:
-                continue
-            # As BlockManager.needs_block: here a call for each sequence would show.
-            if seq.num_tokens > len(seq.block_table) * block_size:
-                if not self._make_room(seq, 1, order):
-                    self._preempt_last(order, seq)  # itself: nobody is left behind it
-                    continue
+        block_size = self.block_manager.block_size
+        # As BlockManager.needs_block: here a call for each sequence would show.
+        growing = [seq for seq in order if seq.num_tokens > len(seq.block_table) * block_size]
+        for seq in growing:
+            if seq.status is not SequenceStatus.RUNNING or seq in self._prefilling:
+                continue  # preempted for one before it, or not through with its prompt
+            if self._make_room(seq, 1, order):
                 self.block_manager.may_append(seq)
+            else:
+                self._preempt_last(order, seq)  # itself: nobody is left behind it
+        prefilling = self._prefilling
+        scheduled = [seq for seq in order if seq not in prefilling] if prefilling else order.copy()
+        for seq in scheduled:
             seq.num_scheduled_tokens = 1
-            scheduled.append(seq)
         if scheduled and self._emit is not None:
             self._emit(DecodeScheduled([seq.request_id for seq in scheduled]))
         return scheduled
