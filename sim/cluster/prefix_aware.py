@@ -16,14 +16,15 @@ class PrefixAware:
     it has cached.
 
     So a prefix of 1,000 tokens is worth a detour as long as that replica is less than 1,000 tokens behind the others;
-    then another one computes it, and has it cached too. Of equal replicas it takes the one with the fewest blocks in
-    its index: new prefixes spread over all caches.
+    then another one computes it, and has it cached too. Of equals it takes the one that got its last request longest
+    ago, so that new prefixes spread over all caches.
     """
 
     def __init__(self, config: Config, num_replicas: int) -> None:
         self._block_size = config.kvcache_block_size
         # A replica cannot have more cached than its pool holds.
-        self._indexes = [PrefixIndex(config.num_kvcache_blocks) for _ in range(num_replicas)]
+        max_blocks = config.num_kvcache_blocks if config.enable_prefix_caching else 0
+        self._indexes = [PrefixIndex(max_blocks) for _ in range(num_replicas)]
 
     def route(self, request: Request, replicas: Sequence[ReplicaView]) -> Route:
         """See ``Router``."""
@@ -32,8 +33,8 @@ class PrefixAware:
         reusable = hashes[: (len(request.prompt_token_ids) - 1) // self._block_size]
         cached = [index.num_leading(reusable) * self._block_size for index in self._indexes]
 
-        def cost(replica: int) -> tuple[int, int]:
-            return replicas[replica].outstanding_tokens - cached[replica], len(self._indexes[replica])
+        def cost(replica: int) -> tuple[int, float]:
+            return replicas[replica].outstanding_tokens - cached[replica], replicas[replica].last_sent_s
 
         chosen = min(range(len(replicas)), key=cost)
         self._indexes[chosen].add(hashes)

@@ -28,7 +28,7 @@ class Replica:
     def send(self, request: Request, time_s: float, num_cached_tokens: int) -> None:
         """Let a request arrive, to be handed over at the next turn; an idle replica takes it at once."""
         self._arrived.append(request)
-        self.view.note_sent(request, num_cached_tokens)
+        self.view.note_sent(request, time_s, num_cached_tokens)
         if self.next_turn_s is None:
             self.simulated.clock.wait_until(time_s)
             self.next_turn_s = time_s

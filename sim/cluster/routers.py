@@ -18,7 +18,7 @@ class Route(NamedTuple):
 
 
 class Router(Protocol):
-    """Decides on each request when it arrives. Replicas are told by their index, equal ones taken in its order."""
+    """Decides on each request when it arrives. Replicas are told by their index."""
 
     def route(self, request: Request, replicas: Sequence[ReplicaView]) -> Route:
         """Choose one of ``replicas``, which look as they do at this moment. The request is sent there."""
@@ -43,11 +43,15 @@ class RoundRobin:
 
 
 class LeastLoaded:
-    """The replica with the fewest outstanding tokens."""
+    """The replica with the fewest outstanding tokens; of equals, the one that got its last request longest ago."""
 
     def __init__(self, config: Config, num_replicas: int) -> None:
         pass
 
     def route(self, request: Request, replicas: Sequence[ReplicaView]) -> Route:
         """See ``Router``."""
-        return Route(min(range(len(replicas)), key=lambda index: replicas[index].outstanding_tokens))
+
+        def load(replica: int) -> tuple[int, float]:
+            return replicas[replica].outstanding_tokens, replicas[replica].last_sent_s
+
+        return Route(min(range(len(replicas)), key=load))

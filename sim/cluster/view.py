@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from nanovllm.engine.request import Request
 from nanovllm.engine.steps import StepResult
 from nanovllm.trace.events import RequestId
@@ -20,6 +22,8 @@ class ReplicaView:
         router expects to be cached."""
         self.promised_output_tokens = 0
         """The most that the requests which have not ended may generate: the sum of their ``max_tokens``."""
+        self.last_sent_s = -inf
+        """When a request was last sent there."""
         self._waiting: dict[RequestId, int] = {}
         self._promised: dict[RequestId, int] = {}
 
@@ -43,8 +47,9 @@ class ReplicaView:
         """Work that is not known to be done: prompt tokens before first tokens, and answers at their longest."""
         return self.waiting_prompt_tokens + self.promised_output_tokens
 
-    def note_sent(self, request: Request, num_cached_tokens: int) -> None:
+    def note_sent(self, request: Request, time_s: float, num_cached_tokens: int) -> None:
         """A request is on its way there; so many tokens of its prompt are expected to be cached."""
+        self.last_sent_s = time_s
         prompt_tokens = len(request.prompt_token_ids) - num_cached_tokens
         self._waiting[request.request_id] = prompt_tokens
         self.waiting_prompt_tokens += prompt_tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,9 +49,18 @@ def test_least_loaded_counts_prompts_until_the_first_token_and_answers_until_the
 
 
 def test_a_result_is_known_when_the_step_is_over_not_when_it_was_decided() -> None:
-    # The first request is computed from 0 to 8. At 7.5 nobody can know; at 8 it has ended.
-    for arrival, expected in ((7.5, [[0], [1]]), (8, [[0, 1], []])):
-        assert routes(run(requests((8, 1, 0), (1, 1, arrival)), router="least_loaded")) == expected
+    # The first request may generate 30 tokens and ends with its first, at 8. At 7.5 nobody can know: 38 against 21.
+    first = WorkloadRequest(id=0, prompt_len=8, max_tokens=30, output_len=1, arrival=0)
+    second = WorkloadRequest(id=1, prompt_len=20, max_tokens=1, arrival=0)
+    for arrival, expected in ((7.5, [[0], [1, 2]]), (8, [[0, 2], [1]])):
+        third = WorkloadRequest(id=2, prompt_len=1, max_tokens=1, arrival=arrival)
+        assert routes(run([first, second, third], router="least_loaded")) == expected
+
+
+def test_of_equal_replicas_the_one_that_rested_longest_is_taken() -> None:
+    load = requests(*[(4, 1, 100 * index) for index in range(7)])
+    for router in ("least_loaded", "prefix_aware"):
+        assert routes(run(load, 3, router=router)) == [[0, 3, 6], [1, 4], [2, 5]]
 
 
 def test_replicas_compute_at_the_same_time() -> None:
@@ -72,9 +82,9 @@ def of_prefix(*shapes: tuple[str | None, int, float]) -> list[WorkloadRequest]:
 
 def test_prefix_aware_goes_where_the_prefix_is_cached_and_spreads_new_ones() -> None:
     load = of_prefix(("a", 10, 0), ("b", 10, 100), ("b", 10, 200), ("a", 10, 300), ("c", 6, 400), ("a", 14, 500))
-    # Two blocks of each prefix are cached: 8 tokens. The fifth goes to the first: equal, and both hold 2 blocks.
+    # Two blocks of each prefix are cached: 8 tokens. The fifth request is new to both.
     cluster = run(load, router="prefix_aware")
-    assert routes(cluster) == [[0, 3, 4, 5], [1, 2]]
+    assert routes(cluster) == [[0, 3, 5], [1, 2, 4]]
     assert cluster.metrics.hit_tokens == cluster.expected_hit_tokens == 8 + 8 + 8
 
 
@@ -96,6 +106,18 @@ def test_prefix_aware_makes_a_detour_of_fewer_tokens_than_are_cached(outstanding
         WorkloadRequest(id="next", prompt_len=10, prefix="a", prefix_len=8, max_tokens=1, arrival=100),
     ]
     assert "next" in routes(run(load, router=BusyFirst))[expected]
+
+
+def test_nothing_is_expected_of_engines_that_cache_no_prefixes() -> None:
+    config = replace(SMALL, enable_prefix_caching=False)
+    cluster = simulate_cluster(
+        config,
+        of_prefix(("a", 10, 0), ("a", 10, 9)),
+        num_replicas=2,
+        router="prefix_aware",
+        cost_model=SecondPerToken(),
+    )
+    assert (routes(cluster), cluster.expected_hit_tokens) == ([[0], [1]], 0)
 
 
 def test_expected_hits_do_not_count_as_work() -> None:
