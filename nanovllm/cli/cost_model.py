@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nanovllm.errors import ConfigError
 
 if TYPE_CHECKING:
     from nanovllm.config import Config
-    from nanovllm.model_spec import ModelSpec
-    from sim.cost_models import CostModel
+    from sim.chosen_cost_model import ChosenCostModel
 
 COST_MODELS = ("auto", "roofline", "table", "fitted")
-
-
-class ChosenCostModel(NamedTuple):
-    """``cost_model``: None for the roofline of model and card."""
-
-    config: Config
-    model: ModelSpec
-    cost_model: CostModel | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,33 +51,7 @@ class CostModelInput:
         return "table" if self.table is not None else "fitted" if self.calibration is not None else "roofline"
 
     def choose(self, config: Config, default_model: str) -> ChosenCostModel:
-        """Read the file, and let it fill in what ``config`` leaves open: the model (else ``default_model``) and the
-        number of blocks. Raises ``UserError`` for what does not fit together."""
-        if self.table is not None:
-            from sim.cost_models import Table
-            from sim.cost_models.latency_tables import read_latency_tables
+        """Read the file; see ``sim.chosen_cost_model``."""
+        from sim.chosen_cost_model import choose_cost_model
 
-            tables = read_latency_tables(self.table)
-            spec = find_spec(config.model or tables.model)
-            cost_model: CostModel = Table.of_vllm(tables, spec, config.max_num_seqs)
-            return ChosenCostModel(replace(config, model=config.model or tables.model), spec, cost_model)
-        if self.calibration is not None:
-            from sim.calibration import read_calibration
-
-            calibration = read_calibration(self.calibration)
-            name = config.model or calibration.model
-            cost_model = calibration.cost_model(name)
-            num_blocks = config.num_kvcache_blocks
-            if num_blocks == -1 and config.kvcache_block_size == calibration.block_size:
-                num_blocks = calibration.num_blocks
-            config = replace(config, model=name, num_kvcache_blocks=num_blocks)
-            return ChosenCostModel(config, find_spec(name), cost_model)
-        config = replace(config, model=config.model or default_model)
-        return ChosenCostModel(config, find_spec(config.model), None)
-
-
-def find_spec(name: str) -> ModelSpec:
-    """The shape of a model by its name or directory. Raises ``ModelError``."""
-    from nanovllm.model_spec import ModelSpec
-
-    return ModelSpec.from_directory(name) if Path(name).is_dir() else ModelSpec.preset(name.rpartition("/")[2])
+        return choose_cost_model(config, table=self.table, calibration=self.calibration, default_model=default_model)

@@ -17,7 +17,6 @@ from nanovllm.errors import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sim.generators import Arrivals, Length
     from sim.workload import WorkloadRequest
 
 app = typer.Typer(help="Make, convert and check workload files: what requests come, and when.")
@@ -56,7 +55,7 @@ def make(
     seed: SeedOption = 0,
 ) -> None:
     """Make independent requests of drawn lengths, which may share prefixes."""
-    from sim.generators import SharedPrefixes, independent_requests
+    from sim.generators import SharedPrefixes, independent_requests, parse_arrivals, parse_length
     from sim.workload import write_workload
 
     prefixes = None
@@ -64,9 +63,9 @@ def make(
         prefixes = SharedPrefixes(num_prefixes=num_prefixes, prefix_len=prefix_len, share=prefix_share)
     requests = independent_requests(
         num_requests,
-        prompt_len=_length("prompt_len", prompt_len),
-        output_len=_length("output_len", output_len),
-        arrivals=_arrivals(arrivals),
+        prompt_len=parse_length("prompt_len", prompt_len),
+        output_len=parse_length("output_len", output_len),
+        arrivals=parse_arrivals("arrivals", arrivals),
         prefixes=prefixes,
         max_tokens=max_tokens,
         seed=seed,
@@ -97,18 +96,20 @@ def make_sessions(
     seed: SeedOption = 0,
 ) -> None:
     """Make conversations: each turn's prompt is all that was said before, and something new."""
-    from sim.generators import Conversation, sessions
+    from sim.generators import Conversation, parse_arrivals, parse_length, sessions
     from sim.workload import write_workload
 
     conversation = Conversation(
-        num_turns=_length("num_turns", num_turns),
-        message_len=_length("message_len", message_len),
-        answer_len=_length("answer_len", answer_len),
+        num_turns=parse_length("num_turns", num_turns),
+        message_len=parse_length("message_len", message_len),
+        answer_len=parse_length("answer_len", answer_len),
         mean_gap_s=mean_gap_s,
         system_len=system_len,
         max_prompt_len=max_prompt_len,
     )
-    write_workload(output, sessions(num_sessions, conversation, arrivals=_arrivals(arrivals), seed=seed))
+    write_workload(
+        output, sessions(num_sessions, conversation, arrivals=parse_arrivals("arrivals", arrivals), seed=seed)
+    )
 
 
 @app.command(
@@ -194,23 +195,3 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """The figures by name."""
         return {field: getattr(self, field) for field in self.__dataclass_fields__}
-
-
-def _length(option: str, text: str) -> Length:
-    from nanovllm.cli.calls import parse_call
-    from sim.generators import fixed, lognormal, uniform
-
-    length: Length = parse_call(
-        option, text, {"fixed": fixed, "uniform": uniform, "lognormal": lognormal}, default="fixed"
-    )
-    return length
-
-
-def _arrivals(text: str) -> Arrivals:
-    from nanovllm.cli.calls import parse_call
-    from sim.generators import at_once, gamma, poisson, steps
-
-    chosen: Arrivals = parse_call(
-        "arrivals", text, {"at-once": at_once, "poisson": poisson, "gamma": gamma, "steps": steps}
-    )
-    return chosen

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanovllm.checks import check_positive, check_whole_number
-from nanovllm.errors import ConfigError, WorkloadError
+from nanovllm.errors import ConfigError
 
 if TYPE_CHECKING:
     from sim.workload import WorkloadRequest
@@ -46,47 +45,14 @@ class WorkloadInput:
 
         ``allow_text``: whoever runs it has a tokenizer. Raises ``WorkloadError``, ``ConfigError``.
         """
-        from sim.readers import READERS
+        from sim.readers.any_format import read_requests
 
-        name = self.format if self.format != "auto" else detect_format(path)
-        if name == "workload":
-            return self._read_workload(path, allow_text)
-        return READERS[name](
+        return read_requests(
             path,
+            format=self.format,
             skip=self.skip,
             limit=self.limit,
             rate_scale=self.rate_scale,
-            max_tokens=self.trace_max_tokens,
+            trace_max_tokens=self.trace_max_tokens,
+            allow_text=allow_text,
         )
-
-    def _read_workload(self, path: Path, allow_text: bool) -> list[WorkloadRequest]:
-        import msgspec
-
-        from sim.workload import read_workload
-
-        if self.trace_max_tokens is not None:
-            raise ConfigError("trace_max_tokens", self.trace_max_tokens, "only for a public trace: this is a workload")
-        requests = list(islice(read_workload(path, allow_text=allow_text)[self.skip :], self.limit))
-        if self.rate_scale == 1.0:
-            return requests
-        return [
-            request
-            if request.arrival is None
-            else msgspec.structs.replace(request, arrival=request.arrival / self.rate_scale)
-            for request in requests
-        ]
-
-
-def detect_format(path: Path) -> str:
-    """The format of a file by its first line. A file that is none of the public traces is taken for a workload."""
-    from sim.workload.files import open_lines, parse_json
-
-    number, line = next(open_lines(path), (0, b""))
-    if line.startswith(b"TIMESTAMP,"):
-        return "azure"
-    try:
-        fields = parse_json(path, number, line)
-    except WorkloadError:
-        return "workload"
-    marks = {"hash_ids": "mooncake", "input_tok_ids": "sharegpt"}
-    return next((name for mark, name in marks.items() if mark in fields), "workload")

@@ -5,6 +5,7 @@ of lengths leaves the arrivals as they were.
 """
 
 from sim.generators.arrivals import Arrivals, at_once, gamma, poisson, steps
+from sim.generators.from_text import parse_arrivals, parse_length
 from sim.generators.independent import SharedPrefixes, independent_requests
 from sim.generators.lengths import Length, fixed, lognormal, uniform
 from sim.generators.sessions import Conversation, sessions
@@ -19,6 +20,8 @@ __all__ = [
     "gamma",
     "independent_requests",
     "lognormal",
+    "parse_arrivals",
+    "parse_length",
     "poisson",
     "sessions",
     "steps",

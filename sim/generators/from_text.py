@@ -1,4 +1,4 @@
-"""Choices with parameters as one word of a command line: ``uniform:100,1000``."""
+"""Lengths and arrivals as one word, of a command line say: ``uniform:100,1000``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nanovllm.errors import ConfigError
+from sim.generators.arrivals import Arrivals, at_once, gamma, poisson, steps
+from sim.generators.lengths import Length, fixed, lognormal, uniform
+
+LENGTHS: dict[str, Callable[..., Length]] = {"fixed": fixed, "uniform": uniform, "lognormal": lognormal}
+ARRIVALS: dict[str, Callable[..., Arrivals]] = {"at-once": at_once, "poisson": poisson, "gamma": gamma, "steps": steps}
 
 
-def parse_call(option: str, text: str, functions: Mapping[str, Callable[..., Any]], default: str = "") -> Any:
+def parse_length(option: str, text: str) -> Length:
+    """The length that ``text`` tells: ``512``, ``uniform:LOW,HIGH`` or ``lognormal:MEDIAN,SIGMA,LOW,HIGH``, the last
+    two of which may be left out. Raises ``ConfigError`` that names the ``option``."""
+    length: Length = _parse_call(option, text, LENGTHS, default="fixed")
+    return length
+
+
+def parse_arrivals(option: str, text: str) -> Arrivals:
+    """The arrivals that ``text`` tells: ``at-once``, ``poisson:RATE_PER_S``, ``gamma:RATE_PER_S,CV`` or
+    ``steps:NUM_REQUESTS,EVERY``. Raises ``ConfigError`` that names the ``option``."""
+    arrivals: Arrivals = _parse_call(option, text, ARRIVALS)
+    return arrivals
+
+
+def _parse_call(option: str, text: str, functions: Mapping[str, Callable[..., Any]], default: str = "") -> Any:
     """Call the function that ``text`` names, as in ``name:1,2`` or ``name:low=1,high=2``.
 
     ``default`` is the function that a number alone stands for. Raises ``ConfigError`` that lists the functions and
@@ -20,7 +39,7 @@ def parse_call(option: str, text: str, functions: Mapping[str, Callable[..., Any
     if name not in functions:
         name, rest = (default, text) if default and text.isdecimal() else ("", "")
     if not name:
-        raise ConfigError(option, text, f"one of {usage(functions)}")
+        raise ConfigError(option, text, f"one of {_usages(functions)}")
     positional, named = [], {}
     for item in filter(None, rest.split(",")):
         key, has_name, value = item.rpartition("=")
@@ -38,8 +57,7 @@ def parse_call(option: str, text: str, functions: Mapping[str, Callable[..., Any
     return functions[name](**values)
 
 
-def usage(functions: Mapping[str, Callable[..., Any]]) -> str:
-    """How each function is called, in the words of its parameters."""
+def _usages(functions: Mapping[str, Callable[..., Any]]) -> str:
     return " or ".join(_usage(name, function) for name, function in functions.items())
 
 

@@ -1,0 +1,56 @@
+"""From the file of measured times that a user names to a cost model, and options that fit it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from nanovllm.config import Config
+from nanovllm.errors import ConfigError
+from nanovllm.model_spec import ModelSpec
+from sim.calibration import read_calibration
+from sim.cost_models import CostModel, Table
+from sim.cost_models.latency_tables import read_latency_tables
+
+
+class ChosenCostModel(NamedTuple):
+    """``cost_model``: None for the roofline of model and card."""
+
+    config: Config
+    model: ModelSpec
+    cost_model: CostModel | None
+
+
+def choose_cost_model(
+    config: Config, *, table: Path | None, calibration: Path | None, default_model: str
+) -> ChosenCostModel:
+    """Read the directory of latency tables, the calibration or neither, and let it fill in what ``config`` leaves open:
+    the model (else ``default_model``) and the number of blocks. Raises ``UserError`` for what does not fit together."""
+    if table is not None and calibration is not None:
+        raise ConfigError("calibration", str(calibration), "not together with table")
+    if table is not None:
+        tables = read_latency_tables(table)
+        spec = find_spec(config.model or tables.model)
+        cost_model = Table.of_vllm(tables, spec, config.max_num_seqs)
+        return ChosenCostModel(replace(config, model=config.model or tables.model), spec, cost_model)
+    if calibration is not None:
+        return _choose_calibrated(config, calibration)
+    config = replace(config, model=config.model or default_model)
+    return ChosenCostModel(config, find_spec(config.model), None)
+
+
+def _choose_calibrated(config: Config, path: Path) -> ChosenCostModel:
+    calibration = read_calibration(path)
+    name = config.model or calibration.model
+    cost_model = calibration.cost_model(name)
+    num_blocks = config.num_kvcache_blocks
+    if num_blocks == -1 and config.kvcache_block_size == calibration.block_size:
+        num_blocks = calibration.num_blocks
+    config = replace(config, model=name, num_kvcache_blocks=num_blocks)
+    return ChosenCostModel(config, find_spec(name), cost_model)
+
+
+def find_spec(name: str) -> ModelSpec:
+    """The shape of a model by its name or directory. Raises ``ModelError``."""
+    return ModelSpec.from_directory(name) if Path(name).is_dir() else ModelSpec.preset(name.rpartition("/")[2])
