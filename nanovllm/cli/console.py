@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ EXIT_FAILED = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
+MAX_REFUSAL_LINES = 5
 
 
 def print_error(message: str) -> None:
@@ -56,6 +57,14 @@ def print_table(table: Table) -> None:
 
     width = None if sys.stdout.isatty() else 160
     Console(width=width, highlight=False).print(table)
+
+
+def print_refusals(rejected: Sequence[tuple[object, Exception]]) -> None:
+    """Errors for requests that can never run: a line each for the first few, and how many more there are."""
+    for _, error in rejected[:MAX_REFUSAL_LINES]:
+        print_error(str(error))
+    if len(rejected) > MAX_REFUSAL_LINES:
+        print_error(f"{len(rejected) - MAX_REFUSAL_LINES:,} more requests can never run")
 
 
 @contextmanager

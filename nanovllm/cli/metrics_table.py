@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nanovllm.cli.console import print_table
+from nanovllm.cli.console import print_line, print_table
 
 if TYPE_CHECKING:
     from nanovllm.trace.latency import Latency
@@ -23,9 +23,9 @@ LATENCIES = {
 """The latencies of ``Metrics``, and what tables call them."""
 
 
-def print_metrics(metrics: Metrics) -> None:
+def print_metrics(metrics: Metrics, *, num_engines: int = 1) -> None:
     """Tables: how long requests took, what the run did and, if it is told, how many requests kept to limits and where
-    the time of steps went."""
+    the time of steps went. ``num_engines``: how many the figures are of."""
     from rich.table import Table
 
     latencies: dict[str, Latency | None] = {name: getattr(metrics, field) for field, name in LATENCIES.items()}
@@ -36,7 +36,7 @@ def print_metrics(metrics: Metrics) -> None:
         table.add_row(name, *_latency_cells(latency))
     print_table(table)
     table = Table("run", "", show_header=True)
-    for name, value in _facts(metrics).items():
+    for name, value in _facts(metrics, num_engines).items():
         table.add_row(name, value)
     print_table(table)
     if metrics.slo is not None:
@@ -90,6 +90,13 @@ def print_step_times(step_times: dict[str, PhaseTimes]) -> None:
     print_table(table)
 
 
+def print_speed(time_s: float, loop_time_s: float) -> None:
+    """A line: how much faster than what it simulates a simulation was."""
+    speed = time_s / loop_time_s
+    told = f"{speed:.3g}" if speed < 999.5 else f"{speed:,.0f}"
+    print_line(f"{duration(time_s)} of serving simulated in {duration(loop_time_s)}, {told} times as fast")
+
+
 def duration(seconds: float) -> str:
     """A time in the unit that suits it: ``12.3 ms``."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
@@ -104,7 +111,7 @@ def _latency_cells(latency: Latency | None) -> list[str]:
     return [duration(value) for value in (latency.mean, latency.p50, latency.p90, latency.p99, latency.max)]
 
 
-def _facts(metrics: Metrics) -> dict[str, str]:
+def _facts(metrics: Metrics, num_engines: int) -> dict[str, str]:
     ends = {
         "completed": metrics.num_completed,
         "aborted": metrics.num_aborted,
@@ -118,9 +125,10 @@ def _facts(metrics: Metrics) -> dict[str, str]:
         "mixed": metrics.num_mixed_steps,
         "empty": metrics.num_empty_steps,
     }
+    busy = _share(metrics.busy_s, num_engines * metrics.duration_s)
     return {
         "requests": _counts(ends),
-        "duration": f"{duration(metrics.duration_s)}, {_share(metrics.busy_s, metrics.duration_s)} of it in steps",
+        "duration": f"{duration(metrics.duration_s)}, {busy} of it in steps",
         "throughput": f"{metrics.output_tokens_per_s:,.1f} output tokens/s, {metrics.total_tokens_per_s:,.1f} with "
         f"prompts, {metrics.requests_per_s:,.2f} requests/s",
         "tokens": f"{metrics.prompt_tokens:,} of prompts, {metrics.output_tokens:,} generated, "

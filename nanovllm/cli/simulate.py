@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nanovllm.cli.cluster import ClusterInput, simulate_replicas
 from nanovllm.cli.console import (
     EXIT_INTERRUPTED,
     EXIT_USER_ERROR,
-    print_error,
     print_json,
     print_note,
+    print_refusals,
     refuse_overwriting,
     show_progress,
 )
 from nanovllm.cli.cost_model import CostModelInput
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, listeners, make_view, showing
-from nanovllm.cli.metrics_table import duration, print_metrics
+from nanovllm.cli.metrics_table import print_metrics, print_speed
 from nanovllm.cli.options import SLO_OPTIONS, SLO_PANEL, takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.config import Config
+from nanovllm.errors import ConfigError
 from nanovllm.trace.slo import Slo
 
 if TYPE_CHECKING:
-    from nanovllm.errors import RequestError
-    from nanovllm.trace.events import RequestId
     from nanovllm.trace.metrics import Metrics
     from sim import SimulationResult
     from sim.outputs import RecordedOutputs
@@ -39,15 +39,16 @@ EXAMPLES = examples(
     "nanovllm simulate load.jsonl --live",
     "nanovllm simulate load.jsonl --slo-ttft 0.2 --slo-tpot 0.05",
     "nanovllm simulate load.jsonl --policy mixed --calibration h200.json",
+    "nanovllm simulate load.jsonl --replicas 4 --router prefix_aware",
     "nanovllm simulate AzureLLMInferenceTrace_conv.csv --limit 500 --rate-scale 2",
 )
-MAX_ERROR_LINES = 5
 
 
 @takes("config", Config, panel="Engine", defaults={"lookahead": False})
 @takes("costs", CostModelInput, panel="Cost model")
 @takes("reading", WorkloadInput, panel="Workload")
 @takes("slo", Slo, panel=SLO_PANEL, names=SLO_OPTIONS)
+@takes("cluster", ClusterInput, panel="Replicas")
 def simulate(
     workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
     gpu: Annotated[str, typer.Option(help="The card to model; an unknown name lists all.")] = "h200",
@@ -66,6 +67,7 @@ def simulate(
     costs: CostModelInput,
     reading: WorkloadInput,
     slo: Slo,
+    cluster: ClusterInput,
 ) -> int:
     """Run a workload on a modelled GPU: the same scheduler, a clock that jumps.
 
@@ -73,17 +75,25 @@ def simulate(
     that was measured, or else qwen3-0.6b. Requests that can never run
     get an error line each, the others run; the exit code is 2 then. Ctrl-C ends the run: figures and trace tell of
     what came before.
+
+    With --replicas, each writes a trace of its own: --trace run.jsonl makes run.replica-0.jsonl and so on.
     """
     from nanovllm.trace.metrics import summarize_run
     from nanovllm.trace.metrics_collector import MetricsCollector
     from nanovllm.trace.recorder import tee
     from sim import simulate as run_simulation
 
-    refuse_overwriting(trace, workload, outputs, *costs.files)
+    if cluster.replicas > 1:
+        _refuse_for_replicas(live=live, outputs=outputs)
+    for path in cluster.trace_paths(trace):
+        refuse_overwriting(path, workload, outputs, *costs.files)
     encode = None if tokenizer is None else _load_encoder(tokenizer)
     requests = reading.read(workload, allow_text=encode is not None)
     recorded = None if outputs is None else _read_outputs(outputs)
     config, spec, cost_model = costs.choose(config, "qwen3-0.6b")
+    if cluster.replicas > 1:
+        options = {"gpu": gpu, "model": spec, "cost_model": cost_model, "tokenize": encode}
+        return simulate_replicas(cluster, config, requests, trace=trace, slo=slo, as_json=as_json, **options)
     collector, view = MetricsCollector(slo=slo if slo.limits else None), make_view(live, as_json)
     result = None
     with ExitStack() as resources:
@@ -107,8 +117,15 @@ def simulate(
     _print(result, summarize_run(collector), as_json)
     if result is None:
         return EXIT_INTERRUPTED
-    _print_refusals(result.rejected)
+    print_refusals(result.rejected)
     return EXIT_USER_ERROR if result.rejected else 0
+
+
+def _refuse_for_replicas(**options: object) -> None:
+    """Raise ``ConfigError`` for options that have to do with the steps of one engine."""
+    for name, value in options.items():
+        if value:
+            raise ConfigError(name, value if value is True else str(value), "with one replica only")
 
 
 def _load_encoder(model: str) -> Callable[[str], list[int]]:
@@ -134,10 +151,7 @@ def _print(result: SimulationResult | None, metrics: Metrics, as_json: bool) -> 
         return
     print_metrics(metrics)
     if result is not None:
-        served, taken = duration(result.time_s), duration(result.loop_time_s)
-        speed = result.time_s / result.loop_time_s
-        told = f"{speed:.3g}" if speed < 999.5 else f"{speed:,.0f}"
-        typer.echo(f"{served} of serving simulated in {taken}, {told} times as fast")
+        print_speed(result.time_s, result.loop_time_s)
 
 
 def _run_to_dict(result: SimulationResult | None) -> dict[str, Any]:
@@ -151,10 +165,3 @@ def _run_to_dict(result: SimulationResult | None) -> dict[str, Any]:
         "loop_time_s": result.loop_time_s,
         "rejected": [{"id": request, "reason": error.reason} for request, error in result.rejected],
     }
-
-
-def _print_refusals(rejected: list[tuple[RequestId, RequestError]]) -> None:
-    for _, error in rejected[:MAX_ERROR_LINES]:
-        print_error(str(error))
-    if len(rejected) > MAX_ERROR_LINES:
-        print_error(f"{len(rejected) - MAX_ERROR_LINES:,} more requests can never run")
