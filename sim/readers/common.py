@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from nanovllm.checks import check_positive, check_whole_number, whole_number_from
 from nanovllm.errors import ConfigError, WorkloadError
 from sim.workload import WorkloadRequest
 from sim.workload.files import open_lines, parse_json
+
+Row = TypeVar("Row")
 
 
 class TracedRequest(NamedTuple):
@@ -34,8 +36,12 @@ def to_workload(
     """The requests of a trace with their place in it as id, see ``sim.readers``. Prompts are made of those only that
     are kept. Raises ``ConfigError`` for options, ``WorkloadError`` for a trace that goes back in time."""
     _check_options(skip, limit, rate_scale, max_tokens)
-    kept = islice(islice(enumerate(traced), skip, None), limit)
-    return _to_workload(path, kept, rate_scale, max_tokens)
+    return _to_workload(path, sliced(enumerate(traced), skip, limit), rate_scale, max_tokens)
+
+
+def sliced(rows: Iterable[Row], skip: int, limit: int | None) -> Iterator[Row]:
+    """At most ``limit`` rows, without the first ``skip``."""
+    return islice(islice(rows, skip, None), limit)
 
 
 def _check_options(skip: int, limit: int | None, rate_scale: float, max_tokens: int | None) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sim.readers.common import TracedRequest, json_lines, to_workload, whole_number, wrong_field
+from sim.readers.common import TracedRequest, json_lines, sliced, to_workload, whole_number, wrong_field
 from sim.token_ids import draw_token_ids
 from sim.workload import WorkloadRequest
 
@@ -29,24 +29,52 @@ def read_mooncake(
 ) -> Iterator[WorkloadRequest]:
     """The requests of a trace, see ``sim.readers``. Equal ``hash_ids`` become equal tokens, drawn from ``seed``, so
     that a prefix cache of any block size finds what the trace shares."""
-    rows = (_request(path, line, fields, seed) for line, fields in json_lines(path))
+    rows = (_Row.of(path, line, fields).traced(seed) for line, fields in json_lines(path))
     return to_workload(path, rows, skip=skip, limit=limit, rate_scale=rate_scale, max_tokens=max_tokens)
 
 
-def _request(path: str | Path, line: int, fields: dict[str, Any], seed: int) -> TracedRequest:
-    time_ns = whole_number(path, line, fields, "timestamp") * 10**6
-    num_output_tokens = whole_number(path, line, fields, "output_length")
-    num_prompt_tokens = whole_number(path, line, fields, "input_length", 1)
-    hash_ids = fields.get("hash_ids")
-    num_ids = -(-num_prompt_tokens // HASH_BLOCK_SIZE)
-    if not isinstance(hash_ids, list) or len(hash_ids) != num_ids or set(map(type, hash_ids)) != {int}:
-        allowed = f"{num_ids} whole numbers, one for each {HASH_BLOCK_SIZE} of input_length={num_prompt_tokens} tokens"
-        raise wrong_field(path, line, fields, "hash_ids", allowed)
+class TracedBlocks(NamedTuple):
+    """What the trace tells of a request's KV: an id for each block of the prompt, and prompt and answer in tokens."""
 
-    def prompt() -> dict[str, Any]:
-        return {"prompt": _token_ids(hash_ids, num_prompt_tokens, seed)}
+    hash_ids: list[int]
+    num_tokens: int
 
-    return TracedRequest(line, time_ns, num_output_tokens, prompt)
+
+def read_mooncake_blocks(path: str | Path, *, skip: int = 0, limit: int | None = None) -> Iterator[TracedBlocks]:
+    """The blocks of the same requests, without drawing their tokens."""
+    rows = (_Row.of(path, line, fields) for line, fields in json_lines(path))
+    return (
+        TracedBlocks(row.hash_ids, row.num_prompt_tokens + row.num_output_tokens) for row in sliced(rows, skip, limit)
+    )
+
+
+class _Row(NamedTuple):
+    line: int
+    time_ns: int
+    num_prompt_tokens: int
+    num_output_tokens: int
+    hash_ids: list[int]
+
+    @classmethod
+    def of(cls, path: str | Path, line: int, fields: dict[str, Any]) -> _Row:
+        """Raises ``WorkloadError`` for a field that is missing or wrong."""
+        time_ns = whole_number(path, line, fields, "timestamp") * 10**6
+        num_output_tokens = whole_number(path, line, fields, "output_length")
+        num_prompt_tokens = whole_number(path, line, fields, "input_length", 1)
+        hash_ids = fields.get("hash_ids")
+        num_ids = -(-num_prompt_tokens // HASH_BLOCK_SIZE)
+        if not isinstance(hash_ids, list) or len(hash_ids) != num_ids or set(map(type, hash_ids)) != {int}:
+            each = f"one for each {HASH_BLOCK_SIZE} of input_length={num_prompt_tokens} tokens"
+            raise wrong_field(path, line, fields, "hash_ids", f"{num_ids} whole numbers, {each}")
+        return cls(line, time_ns, num_prompt_tokens, num_output_tokens, hash_ids)
+
+    def traced(self, seed: int) -> TracedRequest:
+        """The request, whose prompt is drawn from ``seed``."""
+
+        def prompt() -> dict[str, Any]:
+            return {"prompt": _token_ids(self.hash_ids, self.num_prompt_tokens, seed)}
+
+        return TracedRequest(self.line, self.time_ns, self.num_output_tokens, prompt)
 
 
 def _token_ids(hash_ids: list[int], count: int, seed: int) -> list[int]:
