@@ -45,6 +45,21 @@ FINISHED = Look("finished", "finished", "#1B1F24", "#F4F5F7", "■", "F")
 ACTIVITIES = (WAITING, HELD, HIT, PREFILL, DECODE, IDLE, PREEMPTED, FINISHED)
 """What a request does, in the order of its life."""
 
+# ---- what a reader of its answer sees of a request -------------------------------------------------------------------
+
+STALLED = Look("stalled", "no token for long", "#C44601", "#FF7A33", "!", "s")
+
+READING = (WAITING, DECODE, STALLED)
+
+# ---- runs that are drawn into one picture ----------------------------------------------------------------------------
+
+SERIES = (
+    Look("first", "first", "#00437A", "#7DB8F5", "●", "1"),
+    Look("second", "second", "#009E73", "#34D1A2", "▲", "2"),
+    Look("third", "third", "#D55E00", "#F08C2E", "■", "3"),
+)
+"""In the order in which runs are told; each has a label of its own beside it."""
+
 # ---- the tokens of a request -----------------------------------------------------------------------------------------
 
 COMPUTED = Look("computed", "computed before", "#7F9DB8", "#5B7A96", "▪", "=")
@@ -68,6 +83,7 @@ BLOCKS = (FREE, CACHED, IN_USE, SHARED, ALLOCATED, EVICTED)
 """The states of a KV block: free + cached + in use + shared = all; the last two mark what this step did."""
 
 LOOKS: dict[str, Look] = {
-    look.name: look for look in (GROUND, INK, MUTED, *ACTIVITIES, COMPUTED, SCHEDULED, REMAINING, GENERATED, *BLOCKS)
+    look.name: look
+    for look in (GROUND, INK, MUTED, *ACTIVITIES, STALLED, COMPUTED, SCHEDULED, REMAINING, GENERATED, *BLOCKS)
 }
 """Every look by its name."""

@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import NoneType
@@ -43,14 +43,17 @@ def takes(
     panel: str,
     defaults: Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
 ) -> Callable[[Command], Command]:
     """Let a command receive a ``dataclass`` as its ``parameter``: one option per field stands for it.
 
     The dataclass checks the values. ``panel`` is the heading of these options in the help. ``defaults`` holds
     what this command has instead of the fields' own defaults, ``names`` gives a field's option another name
-    (with underscores), where two dataclasses share one. The command's docstring is its help.
+    (with underscores), where two dataclasses share one; fields of ``without`` get none. The command's docstring is its
+    help.
     """
-    option_names = {field.name: (names or {}).get(field.name, field.name) for field in fields(dataclass)}
+    wanted = [field.name for field in fields(dataclass) if field.name not in without]
+    option_names = {name: (names or {}).get(name, name) for name in wanted}
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -94,6 +97,8 @@ def _options(
     docs, types = field_docs(dataclass), get_type_hints(dataclass)
     options = []
     for field in fields(dataclass):
+        if field.name not in names:
+            continue
         annotation, is_repeatable = _option_type(types[field.name])
         default = defaults.get(field.name, _default(field))
         if is_repeatable:  # given never, the dataclass's own default holds

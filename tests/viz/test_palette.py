@@ -32,7 +32,12 @@ READERS: dict[str, Matrix] = {
 }
 # Drawn as a thin line, not as a bar, so it may be close to a grey of another shape.
 ACTIVITIES = [look for look in palette.ACTIVITIES if look is not palette.IDLE]
-GROUPS = {"activities": ACTIVITIES, "blocks": list(palette.BLOCKS)}
+GROUPS = {
+    "activities": ACTIVITIES,
+    "blocks": list(palette.BLOCKS),
+    "reading": list(palette.READING),
+    "series": list(palette.SERIES),
+}
 CLEARLY_APART = 15.0
 """CIE76 distance; 2.3 is just noticeable."""
 
@@ -81,10 +86,12 @@ def test_text_and_activities_stand_out_from_the_ground(ground: str) -> None:
 
     assert against_ground(palette.INK) >= 7
     assert against_ground(palette.MUTED) >= 4.5
-    assert all(against_ground(look) >= 3 for look in ACTIVITIES)
+    assert all(against_ground(look) >= 3 for look in (*ACTIVITIES, *palette.READING, *palette.SERIES))
 
 
-@pytest.mark.parametrize("group", [palette.ACTIVITIES, palette.PROGRESS, palette.BLOCKS])
+@pytest.mark.parametrize(
+    "group", [palette.ACTIVITIES, palette.PROGRESS, palette.BLOCKS, palette.READING, palette.SERIES]
+)
 def test_each_meaning_of_a_group_has_its_own_glyph_and_letter(group: tuple[Look, ...]) -> None:
     assert len({look.glyph for look in group}) == len(group)
     assert len({look.letter for look in group}) == len(group)

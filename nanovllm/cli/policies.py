@@ -1,0 +1,167 @@
+"""``nanovllm policies``: one load under several scheduling policies, and how long its requests wait between tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from nanovllm.cli.console import (
+    EXIT_USER_ERROR,
+    print_json,
+    print_line,
+    print_refusals,
+    print_table,
+    refuse_overwriting,
+)
+from nanovllm.cli.cost_model import CostModelInput
+from nanovllm.cli.help import examples
+from nanovllm.cli.metrics_table import duration
+from nanovllm.cli.options import takes
+from nanovllm.cli.workload_input import WorkloadInput
+from nanovllm.config import OPTIONS_OF_POLICIES, POLICIES, Config
+from nanovllm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nanovllm.trace.latency import Latency
+    from nanovllm.trace.metrics import Metrics
+    from sim import SimulationResult
+    from viz.figures.token_times import TokenTimes
+
+EXAMPLES = examples(
+    "nanovllm policies load.jsonl",
+    "nanovllm policies AzureLLMInferenceTrace_conv.csv --policies prefill_first,mixed --figure gaps.png",
+)
+_CHOSEN_HERE = {"policy"}.union(*OPTIONS_OF_POLICIES.values())
+
+
+class _Run(NamedTuple):
+    policy: str
+    result: SimulationResult
+    metrics: Metrics
+    token_times: TokenTimes
+
+
+@takes("config", Config, panel="Engine", defaults={"lookahead": False}, without=_CHOSEN_HERE)
+@takes("costs", CostModelInput, panel="Cost model")
+@takes("reading", WorkloadInput, panel="Workload")
+def policies(
+    workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
+    policies: Annotated[
+        str, typer.Option("--policies", metavar="POLICY,...", help=f"Which policies: {', '.join(POLICIES)}.")
+    ] = "prefill_first,mixed",
+    gpu: Annotated[str, typer.Option(help="The card to model; an unknown name lists all.")] = "h200",
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the times between tokens into this file, .png or .svg.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A:B", help="With --figure: show seconds A to B of each run; else those around the longest wait."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    config: Config,
+    costs: CostModelInput,
+    reading: WorkloadInput,
+) -> int:
+    """Simulate a workload under several scheduling policies, and set side by side what requests see of them.
+
+    The options of single policies stay at their defaults. The figure shows how long requests wait between two of their
+    tokens, and a burst in each run, a line a request.
+    """
+    names = _parse_policies(policies)
+    seconds = None if window is None else _parse_window(window)
+    _check_figure(figure, workload, costs)
+    runs = [_run(workload, config.with_policy(name), gpu, costs, reading) for name in names]
+    if figure is not None:
+        _draw(runs, seconds, figure)
+    if as_json:
+        print_json({"policies": [{"policy": run.policy, "metrics": run.metrics.to_dict()} for run in runs]})
+    else:
+        _print(runs)
+        print_line(f"simulated in {duration(sum(run.result.loop_time_s for run in runs))}")
+    rejected = runs[0].result.rejected
+    print_refusals(rejected)
+    return EXIT_USER_ERROR if rejected else 0
+
+
+def _parse_policies(text: str) -> list[str]:
+    names = [word.strip() for word in text.split(",")]
+    for name in names:
+        if name not in POLICIES or names.count(name) > 1:
+            raise ConfigError("policies", text, f"some of {', '.join(POLICIES)}, each once")
+    return names
+
+
+def _parse_window(text: str) -> tuple[float, float]:
+    try:
+        start_s, end_s = map(float, text.split(":"))
+    except ValueError:
+        start_s = end_s = 0.0
+    if not 0 <= start_s < end_s < float("inf"):
+        raise ConfigError("window", text, "the first and the last second, such as 12:30.5")
+    return start_s, end_s
+
+
+def _check_figure(figure: Path | None, workload: Path, costs: CostModelInput) -> None:
+    refuse_overwriting(figure, workload, *costs.files)
+    if figure is not None:
+        from viz.figures.plot import picture_path
+
+        picture_path(figure)
+
+
+def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, reading: WorkloadInput) -> _Run:
+    from nanovllm.trace.metrics import summarize_run
+    from nanovllm.trace.metrics_collector import MetricsCollector
+    from nanovllm.trace.recorder import tee
+    from sim import simulate
+    from viz.figures.token_times import TokenTimes
+
+    collector, token_times = MetricsCollector(), TokenTimes()
+    chosen = costs.choose(config, "qwen3-0.6b")
+    result = simulate(
+        chosen.config,
+        reading.read(workload),
+        gpu=gpu,
+        model=chosen.model,
+        cost_model=chosen.cost_model,
+        lookahead=config.lookahead,
+        record=False,
+        emit=tee(collector.apply, token_times.apply),
+    )
+    return _Run(config.policy, result, summarize_run(collector), token_times)
+
+
+def _draw(runs: list[_Run], window_s: tuple[float, float] | None, path: Path) -> None:
+    from viz.figures.decode_gaps import decode_gaps
+    from viz.figures.plot import save
+
+    save(decode_gaps([run.token_times for run in runs], window_s=window_s), path)
+
+
+def _print(runs: list[_Run]) -> None:
+    from rich.table import Table
+
+    columns = ("first token p50", "p99", "between two tokens p50", "p99", "longest", "end to end p50", "p99")
+    table = Table("policy", "completed", "preemptions", *columns)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for run in runs:
+        metrics = run.metrics
+        table.add_row(
+            run.policy,
+            f"{metrics.num_completed:,}",
+            f"{metrics.num_preemptions:,}",
+            *_cells(metrics.time_to_first_token_s, "p50", "p99"),
+            *_cells(metrics.inter_token_latency_s, "p50", "p99", "max"),
+            *_cells(metrics.end_to_end_s, "p50", "p99"),
+        )
+    print_table(table)
+
+
+def _cells(latency: Latency | None, *names: str) -> list[str]:
+    return ["–" if latency is None else duration(getattr(latency, name)) for name in names]
