@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,10 +36,21 @@ def printable(text: str, keep: str = "") -> str:
 
 
 class NanoVllmError(Exception):
-    """Base of all errors raised on purpose by this project. The message is one printable line."""
+    """Base of all errors raised on purpose by this project. The message is one printable line. It can be
+    sent from one process to another."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
+
+    def __reduce__(self) -> tuple[Callable[..., NanoVllmError], tuple[object, ...], dict[str, object]]:
+        return _remade, (type(self), *self.args), self.__dict__
+
+
+def _remade(kind: type[NanoVllmError], *args: object) -> NanoVllmError:
+    """An error that came in pieces: its own ``__init__`` would take others."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class UserError(NanoVllmError, ValueError):

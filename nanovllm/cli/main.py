@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command
 
 from nanovllm import __version__
-from nanovllm.cli import bench, calibrate, compare, demo, generate, models, simulate, trace, workload
+from nanovllm.cli import bench, calibrate, compare, demo, generate, models, policies, reuse, simulate, trace, workload
 from nanovllm.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error
 from nanovllm.cli.help import Command
 from nanovllm.errors import UserError, WorkerError
@@ -61,6 +61,8 @@ app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate
 app.command("bench", cls=Command, epilog=bench.EXAMPLES)(bench.bench)
 app.command("calibrate", cls=Command, epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("compare", cls=Command, epilog=compare.EXAMPLES)(compare.compare)
+app.command("policies", cls=Command, epilog=policies.EXAMPLES)(policies.policies)
+workload.app.command("reuse", cls=Command, epilog=reuse.EXAMPLES)(reuse.reuse)
 app.add_typer(workload.app, name="workload")
 app.add_typer(trace.app, name="trace")
 app.add_typer(models.app, name="models")

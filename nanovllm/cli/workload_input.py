@@ -40,6 +40,12 @@ class WorkloadInput:
             check_whole_number("limit", self.limit, 1)
         check_positive("rate_scale", self.rate_scale)
 
+    def format_of(self, path: Path) -> str:
+        """One of ``FORMATS``, not auto. Raises ``WorkloadError``."""
+        from sim.readers.any_format import detect_format
+
+        return self.format if self.format != "auto" else detect_format(path)
+
     def read(self, path: Path, *, allow_text: bool = False) -> Iterable[WorkloadRequest]:
         """The requests in order of arrival. A public trace is read as it is needed, a workload file at once.
 

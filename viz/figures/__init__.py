@@ -22,11 +22,13 @@ from viz.figures.prediction import prediction, prediction_data
 from viz.figures.progress import PromptProgress, prompt_progress_data
 from viz.figures.prompt_progress import prompt_progress
 from viz.figures.queue_in_hand import queue_in_hand
+from viz.figures.reuse import REUSE_PARTS, prefix_reuse
 from viz.figures.timeline import timeline
 
 __all__ = [
     "FORMATS",
     "KINDS",
+    "REUSE_PARTS",
     "BlockHandover",
     "CliffPoint",
     "History",
@@ -52,6 +54,7 @@ __all__ = [
     "pool_cliff_data",
     "prediction",
     "prediction_data",
+    "prefix_reuse",
     "prompt_progress",
     "prompt_progress_data",
     "queue_in_hand",
