@@ -21,7 +21,7 @@ from nanovllm.cli.console import (
 )
 from nanovllm.cli.cost_model import CostModelInput
 from nanovllm.cli.help import examples
-from nanovllm.cli.live import Live, listeners, make_view, showing
+from nanovllm.cli.live import Live, make_view, showing
 from nanovllm.cli.metrics_table import print_metrics, print_speed
 from nanovllm.cli.options import SLO_OPTIONS, SLO_PANEL, takes
 from nanovllm.cli.workload_input import WorkloadInput
@@ -31,6 +31,7 @@ from nanovllm.trace.slo import Slo
 
 if TYPE_CHECKING:
     from nanovllm.trace.metrics import Metrics
+    from nanovllm.trace.recorder import EmitAll
     from sim import SimulationResult
     from sim.outputs import RecordedOutputs
 
@@ -78,9 +79,9 @@ def simulate(
 
     With --replicas, each writes a trace of its own: --trace run.jsonl makes run.replica-0.jsonl and so on.
     """
+    from nanovllm.trace.jsonl import TraceWriter
     from nanovllm.trace.metrics import summarize_run
     from nanovllm.trace.metrics_collector import MetricsCollector
-    from nanovllm.trace.recorder import tee
     from sim import simulate as run_simulation
 
     if cluster.replicas > 1:
@@ -97,7 +98,9 @@ def simulate(
     collector, view = MetricsCollector(slo=slo if slo.limits else None), make_view(live, as_json)
     result = None
     with ExitStack() as resources:
-        emits = [collector.apply, *listeners(trace, view, resources)]
+        listening: list[EmitAll] = [collector.apply_all]
+        if trace is not None:
+            listening.append(resources.enter_context(TraceWriter(trace)).emit_all)
         try:
             with showing(view):
                 result = run_simulation(
@@ -110,7 +113,8 @@ def simulate(
                     tokenize=encode,
                     lookahead=config.lookahead,
                     record=False,
-                    emit=tee(*emits),
+                    emit=None if view is None else view.emit,
+                    listeners=listening,
                 )
         except KeyboardInterrupt:
             print_note("interrupted: the figures are those of the run up to here")

@@ -1,4 +1,5 @@
-"""Traces in files: JSON Lines, one event a line; gzip-compressed where the name ends in ``.gz``.
+"""Traces in files: JSON Lines, one event a line; gzip-compressed where the name ends in ``.gz``. Or, where it ends in
+``.nvtrace``, the form of ``compact``.
 
 A run may be interrupted anywhere. The writer hands every finished step to the operating system, and the reader
 accepts a file that was cut at any byte: it reads up to the last whole line and says what is missing.
@@ -9,18 +10,30 @@ from __future__ import annotations
 import gzip
 import logging
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import get_args
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from nanovllm.errors import TraceError
 from nanovllm.trace.completeness import why_unfinished
-from nanovllm.trace.events import SCHEMA_VERSION, AnyEvent, StepFinished, TraceStarted
-from nanovllm.trace.packed import is_packed, open_for_reading, open_untouched, start_writing
+from nanovllm.trace.events import AnyEvent, StepFinished, TraceStarted
+from nanovllm.trace.lines import (
+    A_TRACE_BEGINS,
+    CUT_HEADER,
+    HEADER_START,
+    NoEventError,
+    check_header,
+    explain,
+    misplaced,
+)
+from nanovllm.trace.packed import is_compact, is_packed, open_for_reading, open_untouched, start_writing
+
+if TYPE_CHECKING:
+    from nanovllm.trace.compact import PartsForm, PartsReader
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +69,7 @@ class TraceWriter:
     The file is opened at once, and emptied by the first event after the header: a run that fails before it begins
     leaves an older trace as it was. Events are gathered in a buffer. The end of each step hands it to the operating
     system, so that a process killed without warning loses at most the step it was in (of a compressed file: the last
-    megabyte).
+    megabyte; of a compact one: the last part).
 
     A disk that is full ends the trace, not the run: what comes afterwards is dropped.
     """
@@ -68,7 +81,7 @@ class TraceWriter:
         self._has_begun = False
         self._header = b""
         self._error: OSError | None = None
-        self._encode = msgspec.json.Encoder().encode
+        self._form = _form_of(self.path)
         self._flush_bytes = _COMPRESSED_FLUSH_BYTES if is_packed(self.path) else 0
         self._num_unflushed_bytes = 0
         try:
@@ -78,18 +91,24 @@ class TraceWriter:
 
     def emit(self, event: AnyEvent) -> None:
         """Write one event."""
-        if self._error is not None:
+        self.emit_all([event])
+
+    def emit_all(self, events: Sequence[AnyEvent]) -> None:
+        """Write several events, which is faster than one by one."""
+        if self._error is not None or not events:
             return
-        line = self._encode(event) + b"\n"
-        self._num_unflushed_bytes += len(line)
         try:
             if not self._has_begun:
-                if type(event) is TraceStarted and not self._header:
-                    self._header = line
+                if type(events[0]) is TraceStarted and not self._header:
+                    self._header = self._form.header(events[0])
+                    events = events[1:]
+                if not events:
                     return
                 self._begin()
-            self._file.write(line)
-            if type(event) is StepFinished and self._num_unflushed_bytes >= self._flush_bytes:
+            data = self._form.take(events)
+            self._file.write(data)
+            self._num_unflushed_bytes += len(data)
+            if type(events[-1]) is StepFinished and self._num_unflushed_bytes > self._flush_bytes:
                 self._file.flush()
                 self._num_unflushed_bytes = 0
         except OSError as error:
@@ -105,6 +124,11 @@ class TraceWriter:
         try:
             if self._header and not self._has_begun:
                 self._begin()
+            if error is None and (rest := self._form.take_rest()):
+                self._file.write(rest)
+        except OSError as writing_error:
+            error = writing_error
+        try:
             self._file.close()
         except OSError as closing_error:
             error = error or closing_error
@@ -136,6 +160,33 @@ class TraceWriter:
                 raise
 
 
+def _form_of(path: Path) -> PartsForm | _LinesForm:
+    if not is_compact(path):
+        return _LinesForm()
+    from nanovllm.trace.compact import PartsForm
+
+    return PartsForm()
+
+
+class _LinesForm:
+    """JSON Lines: an event is written at once."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.json.Encoder()
+
+    def header(self, event: TraceStarted) -> bytes:
+        """How a file begins."""
+        return self._encoder.encode(event) + b"\n"
+
+    def take(self, events: Sequence[AnyEvent]) -> bytes:
+        """What is to be written now."""
+        return self._encoder.encode_lines(events)
+
+    def take_rest(self) -> bytes:
+        """What is still to be written at the end."""
+        return b""
+
+
 def write_trace(events: Iterable[AnyEvent], path: PathLike) -> None:
     """Write all ``events`` to a file. Raises ``TraceError`` if it cannot be written."""
     with TraceWriter(path) as writer:
@@ -152,7 +203,7 @@ def read_trace(path: PathLike) -> Trace:
     Raises ``TraceError``, with file and line, for a file that cannot be read, is empty, is no trace or one of
     another schema, or has a line in it that is no event.
     """
-    reader = _Reader(path)
+    reader = _reader(path)
     events = list(reader)
     header = events[0]
     assert type(header) is TraceStarted, "a reader yields the header first"
@@ -167,10 +218,18 @@ def iter_events(path: PathLike) -> Iterator[AnyEvent]:
 
     Raises ``TraceError`` as ``read_trace`` does, when it gets there.
     """
-    return iter(_Reader(path))
+    return iter(_reader(path))
 
 
-class _Reader:
+def _reader(path: PathLike) -> PartsReader | _LinesReader:
+    if not is_compact(path):
+        return _LinesReader(path)
+    from nanovllm.trace.compact import PartsReader  # numpy with it, which takes longer than reading most traces
+
+    return PartsReader(path)
+
+
+class _LinesReader:
     """Iterates over the events of a file; ``problem`` then says where it was cut, if it was."""
 
     def __init__(self, path: PathLike) -> None:
@@ -183,16 +242,16 @@ class _Reader:
         for line in self._lines():
             try:
                 if self._num_lines == 1:
-                    _check_header(line)
+                    check_header(line)
                 event: AnyEvent = decode(line)
                 if (self._num_lines == 1) is not (type(event) is TraceStarted):
-                    raise _NoEventError(_misplaced(event))
-            except (_NoEventError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                    raise NoEventError(misplaced(event))
+            except (NoEventError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 self._refuse(line, error)
                 return
             yield event
         if self._num_lines == 0:
-            raise TraceError(self.path, f"is empty: {_A_TRACE_BEGINS}" if self.problem is None else _CUT_HEADER)
+            raise TraceError(self.path, f"is empty: {A_TRACE_BEGINS}" if self.problem is None else CUT_HEADER)
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -209,68 +268,10 @@ class _Reader:
 
     def _refuse(self, line: bytes, error: Exception) -> None:
         """Raise what is wrong with a line, unless it is the last one and was cut: that is only noted."""
-        was_cut = not line.endswith(b"\n") and not isinstance(error, (_NoEventError, msgspec.ValidationError))
+        was_cut = not line.endswith(b"\n") and not isinstance(error, (NoEventError, msgspec.ValidationError))
         if was_cut and self._num_lines > 1:
             self.problem = f"{self.path}:{self._num_lines}: the file was cut within this line"
             return
-        if was_cut and line.startswith(_HEADER_START[: len(line)]):
-            raise TraceError(self.path, _CUT_HEADER)
-        raise TraceError(self.path, _explain(line, error, self._num_lines == 1), self._num_lines) from None
-
-
-# ---- what is wrong with a line -------------------------------------------------------------------------------
-
-_EVENT_TYPES = {event_type.__struct_config__.tag: event_type for event_type in get_args(AnyEvent)}
-_A_TRACE_BEGINS = "a trace begins with a line of type trace_started"
-_CUT_HEADER = "was cut within its header, the first line: no event is left"
-_HEADER_START = b'{"type":"trace_started"'
-
-
-class _NoEventError(Exception):
-    """A line that is JSON but not the event that must stand there."""
-
-
-class _Typed(msgspec.Struct):
-    type: str
-
-
-class _Versioned(msgspec.Struct):
-    type: str
-    schema: int
-
-
-def _check_header(line: bytes) -> None:
-    """Look at type and schema alone: the header of another schema may have other fields."""
-    if msgspec.json.decode(line, type=_Typed).type != "trace_started":
-        return
-    schema = msgspec.json.decode(line, type=_Versioned).schema
-    if schema > SCHEMA_VERSION:
-        raise _NoEventError(
-            f"the trace has schema {schema}, this version reads schemas up to {SCHEMA_VERSION}: "
-            "read it with a newer version"
-        )
-    if schema < 1:
-        raise _NoEventError(f"there is no schema {schema}: this version reads schemas 1 to {SCHEMA_VERSION}")
-
-
-def _misplaced(event: AnyEvent) -> str:
-    if type(event) is TraceStarted:
-        return "a second trace_started: a file holds one trace"
-    return f"the first event is {type(event).__struct_config__.tag}: {_A_TRACE_BEGINS}"
-
-
-def _explain(line: bytes, error: Exception, is_first: bool) -> str:
-    """What is wrong with a line, in words, and what is allowed there."""
-    if isinstance(error, _NoEventError):
-        return str(error)
-    if not isinstance(error, msgspec.ValidationError):
-        return f"is not JSON ({error}): {_A_TRACE_BEGINS if is_first else 'each line is an event'}"
-    try:
-        name = msgspec.json.decode(line, type=_Typed).type
-    except msgspec.ValidationError:
-        return f"is no event: {_A_TRACE_BEGINS if is_first else 'each line is an object with a type'}"
-    if name not in _EVENT_TYPES:
-        known = ", ".join(sorted(_EVENT_TYPES))
-        return f"{name!r} is no type of event: {_A_TRACE_BEGINS if is_first else f'the types are {known}'}"
-    fields = ", ".join(_EVENT_TYPES[name].__struct_fields__)
-    return f"is no {name}: {error} (its fields are {fields})"
+        if was_cut and line.startswith(HEADER_START[: len(line)]):
+            raise TraceError(self.path, CUT_HEADER)
+        raise TraceError(self.path, explain(line, error, self._num_lines == 1), self._num_lines) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import sub
 from typing import Any
 
@@ -99,12 +99,17 @@ class MetricsCollector:
 
     def apply(self, event: AnyEvent) -> None:
         """Take in the next event. Raises ``TraceError`` for one that names what is not there."""
-        self._num_events += 1
-        handler = self._handlers.get(type(event))
-        if handler is None:
-            return  # of no interest
+        self.apply_all((event,))
+
+    def apply_all(self, events: Iterable[AnyEvent]) -> None:
+        """Take in several events, which is faster than one by one. Raises as ``apply`` does."""
+        handlers = self._handlers
         try:
-            handler(event)
+            for event in events:
+                self._num_events += 1
+                handler = handlers.get(type(event))
+                if handler is not None:  # else of no interest
+                    handler(event)
         except KeyError as error:
             problem = f"names {error.args[0]!r}, which is not there"
             raise TraceError(self._source, problem, self._num_events) from None

@@ -79,6 +79,11 @@ def is_packed(path: str | Path) -> bool:
     return Path(path).suffix == ".gz"
 
 
+def is_compact(path: str | Path) -> bool:
+    """Whether a trace of this name has the form of ``compact``."""
+    return Path(path).suffix == ".nvtrace"
+
+
 class _PackedFile(gzip.GzipFile):
     """Leaves name and time out of the header, and closes the file that it writes into."""
 

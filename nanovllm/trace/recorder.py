@@ -1,8 +1,15 @@
-"""Where events go: into a list, or to several listeners at once."""
+"""Where events go: into a list, or to several listeners, at once or some thousand at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from nanovllm.trace.events import AnyEvent, Emit
+
+EmitAll = Callable[[list[AnyEvent]], object]
+"""A listener that is called with several events, in order. It may not keep the list."""
+
+BATCH_EVENTS = 4096
 
 
 class Recorder:
@@ -25,3 +32,22 @@ def tee(*emits: Emit) -> Emit:
         rest(event)
 
     return emit
+
+
+class Batches:
+    """Gathers events for listeners that take several at once: hand ``batches.emit`` to the engine, and call
+    ``pass_on`` now and then, for the last time when the run is over."""
+
+    def __init__(self, listeners: Iterable[EmitAll]) -> None:
+        self._listeners = tuple(listeners)
+        self._events: list[AnyEvent] = []
+        self.emit: Emit = self._events.append
+
+    def pass_on(self, least: int = 1) -> None:
+        """Hand over what there is, if there are at least so many events."""
+        if len(self._events) < least:
+            return
+        events = self._events.copy()
+        self._events.clear()  # first: whoever fails is not called with them again
+        for listener in self._listeners:
+            listener(events)

@@ -1,0 +1,130 @@
+"""From events to their forms, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from nanovllm.trace.compact.foresight import Foresight
+from nanovllm.trace.compact.layout import FORMS, LAYOUT, Form
+from nanovllm.trace.events import (
+    AnyEvent,
+    BlockEvicted,
+    BlocksAllocated,
+    BlocksFreed,
+    BlocksHashed,
+    ChunkScheduled,
+    DecodeScheduled,
+    Preempted,
+    PrefixHit,
+    RequestFinished,
+    StepFinished,
+    StepStarted,
+    TokensAppended,
+)
+
+
+class Encoder:
+    """Follows a run and says in which form each event is written."""
+
+    def __init__(self) -> None:
+        self._foresight = Foresight()
+
+    def encode(self, events: Iterable[AnyEvent]) -> tuple[bytes, dict[int, list[AnyEvent]]]:
+        """The form of each event, and the events of each form. Evictions that are foreseen have none."""
+        forms = bytearray()
+        by_form: dict[int, list[AnyEvent]] = {form: [] for form in LAYOUT}
+        foresight = self._foresight
+        evicted: list[BlockEvicted] = []
+        for event in events:
+            kind = type(event)
+            if kind is BlockEvicted:
+                evicted.append(event)  # type: ignore[arg-type]
+                continue
+            are_foreseen = bool(evicted) and foresight.blocks_evicted(evicted, getattr(event, "blocks", []))
+            follow = _FOLLOW.get(kind)
+            is_foreseen = follow is not None and follow(foresight, event)
+            form = _FORESEEN[kind] if is_foreseen else FORMS[kind]
+            if evicted:
+                if are_foreseen and form is Form.BLOCKS_ALLOCATED_FORESEEN:
+                    form = Form.BLOCKS_EVICTED_AND_ALLOCATED
+                else:
+                    forms += bytes((Form.BLOCK_EVICTED,)) * len(evicted)
+                    by_form[Form.BLOCK_EVICTED] += evicted
+                evicted = []
+            forms.append(form)
+            by_form[form].append(event)
+        foresight.blocks_evicted(evicted, [])
+        forms += bytes((Form.BLOCK_EVICTED,)) * len(evicted)
+        by_form[Form.BLOCK_EVICTED] += evicted
+        return bytes(forms), by_form
+
+
+class Decoder:
+    """Follows a run and completes its events by what is foreseen."""
+
+    def __init__(self) -> None:
+        self._foresight = Foresight()
+
+    def decode(self, forms: bytes, rows: Mapping[int, Iterator[tuple[Any, ...]]]) -> Iterator[AnyEvent]:
+        """The events of ``Encoder.encode``. ``rows``: of each form, what is written of its events, one by one."""
+        foresight = self._foresight
+        for form in forms:
+            kind, row, complete = LAYOUT[form].event_type, next(rows[form]), _COMPLETE.get(form)
+            event = kind(*row) if complete is None else complete(foresight, *row)
+            if form == Form.BLOCKS_EVICTED_AND_ALLOCATED:
+                evicted = foresight.evictions(event.blocks)  # type: ignore[union-attr]
+                foresight.blocks_evicted(evicted, [])
+                yield from evicted
+            follow = _FOLLOW.get(kind)
+            if follow is not None:
+                follow(foresight, event)
+            yield event
+
+
+_FOLLOW: dict[type, Callable[[Foresight, Any], bool]] = {
+    StepStarted: Foresight.step_started,
+    PrefixHit: Foresight.prefix_hit,
+    BlocksAllocated: Foresight.blocks_allocated,
+    BlockEvicted: Foresight.block_evicted,
+    ChunkScheduled: Foresight.chunk_scheduled,
+    DecodeScheduled: Foresight.decode_scheduled,
+    Preempted: Foresight.preempted,
+    BlocksHashed: Foresight.blocks_hashed,
+    TokensAppended: Foresight.tokens_appended,
+    RequestFinished: Foresight.request_finished,
+    BlocksFreed: Foresight.blocks_freed,
+    StepFinished: Foresight.step_finished,
+}
+
+_FORESEEN: dict[type, Form] = {
+    StepStarted: Form.STEP_STARTED_FORESEEN,
+    BlocksAllocated: Form.BLOCKS_ALLOCATED_FORESEEN,
+    DecodeScheduled: Form.DECODE_SCHEDULED_FORESEEN,
+    Preempted: Form.PREEMPTED_FORESEEN,
+    BlocksHashed: Form.BLOCKS_HASHED_FORESEEN,
+    TokensAppended: Form.TOKENS_APPENDED_FORESEEN,
+    BlocksFreed: Form.BLOCKS_FREED_FORESEEN,
+    StepFinished: Form.STEP_FINISHED_FORESEEN,
+}
+
+_COMPLETE: dict[int, Callable[..., AnyEvent]] = {
+    Form.STEP_STARTED_FORESEEN: lambda known, step, *counts: StepStarted(step, known.time, *counts),
+    Form.BLOCKS_ALLOCATED_FORESEEN: lambda known, request, count: BlocksAllocated(request, known.next_blocks(count)),
+    Form.BLOCKS_EVICTED_AND_ALLOCATED: lambda known, request, count: BlocksAllocated(
+        request, known.next_blocks(count)
+    ),
+    Form.DECODE_SCHEDULED_FORESEEN: lambda known: DecodeScheduled(known.decoding),
+    Form.PREEMPTED_FORESEEN: lambda known, request, other, *counts: Preempted(
+        request, other, known.blocks_to_free(request), *counts
+    ),
+    Form.BLOCKS_HASHED_FORESEEN: lambda known, request, hashes: BlocksHashed(
+        request, known.blocks_to_hash(request, len(hashes)), hashes
+    ),
+    Form.TOKENS_APPENDED_FORESEEN: lambda known, tokens: TokensAppended(known.due, tokens),
+    Form.BLOCKS_FREED_FORESEEN: lambda known, request: BlocksFreed(request, known.blocks_to_free(request)),
+    Form.STEP_FINISHED_FORESEEN: lambda known, step, phase, tokens, host, device: StepFinished(
+        step, known.end_of_step(host, device), phase, tokens, host, device
+    ),
+}
+"""The event, from what is foreseen and the values that are written."""

@@ -1,0 +1,115 @@
+"""Parts: some thousand events as bytes, and back."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any
+
+import msgspec
+
+from nanovllm.trace.compact.columns import WORD, WORDS, Coding
+from nanovllm.trace.compact.encoding import Decoder, Encoder
+from nanovllm.trace.compact.layout import LAYOUT
+from nanovllm.trace.events import AnyEvent, RequestId
+
+_COMPRESSION_LEVEL = 1
+"""Most bytes are hashes and tokens, of which no level makes less."""
+_MISFITS = (TypeError, ValueError, OverflowError)
+
+
+class _Columns(msgspec.Struct, array_like=True, tag="columns"):
+    """A part. For each form that occurs, in the order of their numbers, its columns in the order of ``LAYOUT``."""
+
+    words: list[RequestId]
+    """All that is named; columns of words hold numbers in this list."""
+    forms: bytes
+    """Of each event in order, a byte each. Evictions that are foreseen have none."""
+    columns: list[bytes]
+
+
+class _Lines(msgspec.Struct, array_like=True, tag="lines"):
+    """A part whose events fit no columns (a number of more than 64 bits, say): as JSON. Nothing is foreseen in the
+    part behind it."""
+
+    lines: list[msgspec.Raw]
+
+
+class PartEncoder:
+    """Turns the events of a run, list by list, into parts."""
+
+    def __init__(self) -> None:
+        self._encoder = Encoder()
+
+    def encode(self, events: list[AnyEvent]) -> bytes:
+        """The part that holds these events."""
+        part: _Columns | _Lines
+        try:
+            part = _to_columns(*self._encoder.encode(events))
+            data = msgspec.msgpack.encode(part)
+        except _MISFITS:
+            self._encoder = Encoder()
+            data = msgspec.msgpack.encode(_Lines([msgspec.Raw(msgspec.json.encode(event)) for event in events]))
+        return zlib.compress(data, _COMPRESSION_LEVEL)
+
+
+def _to_columns(forms: bytes, by_form: dict[int, list[AnyEvent]]) -> _Columns:
+    numbers: defaultdict[RequestId, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    columns = [
+        coding.pack(_to_numbers(coding, [getattr(event, field) for event in events], numbers))
+        for form, events in by_form.items()
+        if events
+        for field, coding in LAYOUT[form].columns.items()
+    ]
+    return _Columns([*numbers], forms, columns)
+
+
+def _to_numbers(coding: Coding, values: list[Any], numbers: defaultdict[RequestId, int]) -> list[Any]:
+    if coding is WORD:
+        return [numbers[word] for word in values]
+    if coding is WORDS:
+        return [[numbers[word] for word in words] for words in values]
+    return values
+
+
+class PartDecoder:
+    """Turns parts back into events, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._decode = msgspec.msgpack.Decoder(_Columns | _Lines).decode
+        self._decode_event = msgspec.json.Decoder(AnyEvent).decode
+
+    def decode(self, data: bytes) -> Iterator[AnyEvent]:
+        """The events of a part. Raises ``ValueError`` for bytes that are none; events may have come before."""
+        try:
+            part = self._decode(zlib.decompress(data))
+            if isinstance(part, _Lines):
+                self._decoder = Decoder()
+                for line in part.lines:
+                    yield self._decode_event(line)
+            else:
+                yield from self._decoder.decode(part.forms, _to_rows(part))
+        except (zlib.error, msgspec.MsgspecError, LookupError, TypeError, RuntimeError) as error:
+            raise ValueError(str(error)) from None
+
+
+def _to_rows(part: _Columns) -> dict[int, Iterator[tuple[Any, ...]]]:
+    columns = iter(part.columns)
+    rows: dict[int, Iterator[tuple[Any, ...]]] = {}
+    for form in sorted(set(part.forms)):
+        codings = LAYOUT[form].columns.values()
+        values = [_to_words(coding, coding.unpack(next(columns)), part.words) for coding in codings]
+        rows[form] = zip(*values, strict=True) if values else repeat(())
+    return rows
+
+
+def _to_words(coding: Coding, values: list[Any], words: list[RequestId]) -> list[Any]:
+    if coding is WORD:
+        return [words[number] for number in values]
+    if coding is WORDS:
+        return [[words[number] for number in numbers] for numbers in values]
+    return values
