@@ -121,6 +121,7 @@ def _to_dict(
             "time_s": result.time_s,
             "loop_time_s": result.loop_time_s,
             "expected_hit_tokens": result.expected_hit_tokens,
+            "load_imbalance": result.load_imbalance,
             "rejected": [{"id": request, "reason": error.reason} for request, error in result.rejected],
         }
     return {
@@ -137,6 +138,7 @@ def _print(cluster: ClusterInput, result: ClusterResult | None, parts: list[Metr
     _print_replicas(cluster, parts, whole)
     if result is None:
         return
+    print_line(f"at an arrival, the fullest replica had {result.load_imbalance:.2f} times the average to do")
     if result.expected_hit_tokens and whole.looked_up_tokens:
         expected = f"{result.expected_hit_tokens / whole.looked_up_tokens:.1%}"
         print_line(f"the router expected {expected} of the prompt tokens to be found, {whole.hit_rate:.1%} were")

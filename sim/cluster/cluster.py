@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from nanovllm.engine.request import Request
 from nanovllm.errors import ConfigError
 from sim.cluster.replica import Replica
-from sim.cluster.routers import Router
+from sim.cluster.routers import Route, Router
+from sim.cluster.view import ReplicaView
 
 
-def run_cluster(replicas: Sequence[Replica], requests: Iterable[Request], router: Router) -> int:
-    """Run until every request has ended. Returns how many tokens of prompts the router expected to be cached.
+@dataclass
+class RoutingTotals:
+    """Summed over all requests, each at the moment at which it was routed."""
+
+    expected_hit_tokens: int = 0
+    """Prompt tokens that the router expected to be cached where it sent them."""
+    fullest_tokens: int = 0
+    """Outstanding tokens of the replica with the most of them."""
+    mean_tokens: float = 0.0
+    """Outstanding tokens of a replica, on average."""
+
+    @property
+    def load_imbalance(self) -> float:
+        """How much more than the average the fullest replica had to do: 1 if all had the same, their number if one had
+        everything. 1 also where nothing was ever outstanding."""
+        return self.fullest_tokens / self.mean_tokens if self.mean_tokens else 1.0
+
+    def note(self, views: Sequence[ReplicaView], route: Route) -> None:
+        """Take in a request that is about to be sent."""
+        self.expected_hit_tokens += route.num_cached_tokens
+        loads = [view.outstanding_tokens for view in views]
+        self.fullest_tokens += max(loads)
+        self.mean_tokens += sum(loads) / len(loads)
+
+
+def run_cluster(replicas: Sequence[Replica], requests: Iterable[Request], router: Router) -> RoutingTotals:
+    """Run until every request has ended.
 
     ``requests`` come in the order of their arrival and are read no further than the time requires. Whatever falls on
     one moment happens in this order: results of steps become known, requests that arrive are routed, replicas decide
@@ -20,19 +47,19 @@ def run_cluster(replicas: Sequence[Replica], requests: Iterable[Request], router
     views = [replica.view for replica in replicas]
     arrivals = iter(requests)
     head = next(arrivals, None)
-    now_s, num_expected_tokens = 0.0, 0
+    now_s, totals = 0.0, RoutingTotals()
     while True:
         times_s = [replica.next_turn_s for replica in replicas if replica.next_turn_s is not None]
         if head is not None:
             times_s.append(_arrival_s(head))
         if not times_s:
-            return num_expected_tokens
+            return totals
         now_s = max(now_s, min(times_s))
         for replica in _due(replicas, now_s):
             replica.tell_result()
         while head is not None and _arrival_s(head) <= now_s:
             route = router.route(head, views)
-            num_expected_tokens += route.num_cached_tokens
+            totals.note(views, route)
             replicas[route.replica].send(head, now_s, route.num_cached_tokens)
             head = next(arrivals, None)
         for replica in _due(replicas, now_s):

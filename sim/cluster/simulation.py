@@ -46,6 +46,9 @@ class ClusterResult:
     """By index; each tells of its own part. ``time_s``: when it did its last step."""
     expected_hit_tokens: int
     """Prompt tokens that the router expected to be cached where it sent them."""
+    load_imbalance: float
+    """How many times the average load the fullest replica had, seen by the requests that arrived: see
+    ``sim.cluster.cluster.RoutingTotals``."""
     time_s: float
     """Virtual time at the end."""
     loop_time_s: float
@@ -109,12 +112,15 @@ def simulate_cluster(
 
     start_s = time.perf_counter()
     with collector_paused():
-        num_expected_tokens = run_cluster(replicas, requests, make_router(setup.config, num_replicas))
+        totals = run_cluster(replicas, requests, make_router(setup.config, num_replicas))
     loop_time_s = time.perf_counter() - start_s
     results = [_result(replica, events, loop_time_s) for replica, events in zip(replicas, traces, strict=True)]
-    time_s = max(result.time_s for result in results)
     return ClusterResult(
-        replicas=results, expected_hit_tokens=num_expected_tokens, time_s=time_s, loop_time_s=loop_time_s
+        replicas=results,
+        expected_hit_tokens=totals.expected_hit_tokens,
+        load_imbalance=totals.load_imbalance,
+        time_s=max(result.time_s for result in results),
+        loop_time_s=loop_time_s,
     )
 
 

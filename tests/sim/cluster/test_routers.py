@@ -133,6 +133,22 @@ def test_expected_hits_do_not_count_as_work() -> None:
     assert seen == [0, 0, 5]
 
 
+def test_imbalance_is_what_the_fullest_has_to_do_over_the_average() -> None:
+    # The arrivals see 0 and 0, then 5 and 0, then 5 and 9 outstanding tokens.
+    cluster = run(requests((4, 1, 0), (8, 1, 0), (1, 1, 0)), router="least_loaded")
+    assert cluster.load_imbalance == pytest.approx((0 + 5 + 9) / (0 + 2.5 + 7))
+    assert run(requests((4, 1, 0))).load_imbalance == 1
+    everything_to_one = run(requests(*[(4, 1, 0)] * 4), 3, router=lambda *_: ToTheFirst())
+    assert everything_to_one.load_imbalance == pytest.approx(3)
+
+
+class ToTheFirst:
+    """Sends all requests to one replica."""
+
+    def route(self, request: Request, replicas: Sequence[ReplicaView]) -> Route:
+        return Route(0)
+
+
 def test_a_refused_request_is_no_work() -> None:
     cluster = run(requests((500, 1, 0), (4, 30, 0), (1, 1, 0.5)), router="least_loaded")
     assert [request for request, _ in cluster.rejected] == [0]
