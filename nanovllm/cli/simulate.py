@@ -40,7 +40,7 @@ EXAMPLES = examples(
     "nanovllm simulate load.jsonl --live",
     "nanovllm simulate load.jsonl --slo-ttft 0.2 --slo-tpot 0.05",
     "nanovllm simulate load.jsonl --policy mixed --calibration h200.json",
-    "nanovllm simulate load.jsonl --replicas 4 --router prefix_aware",
+    "nanovllm simulate mooncake.jsonl --replicas 4 --router prefix_aware",
     "nanovllm simulate AzureLLMInferenceTrace_conv.csv --limit 500 --rate-scale 2",
 )
 

@@ -127,8 +127,11 @@ def decode_gaps(
     in each run, a line a request: waiting for its first token, getting tokens, stalled for ``stall_s`` or more.
 
     ``labels``: what the runs are called, by default their policies. ``window_s``: which seconds are shown of them, by
-    default those around the longest gap of the first. Raises ``UserError`` if there is nothing to show.
+    default those around the longest gap of the first. Raises ``UserError`` if there is nothing to show, or more runs
+    than colours.
     """
+    if not 1 <= len(runs) <= len(palette.SERIES):
+        raise UserError(f"gaps are drawn of 1 to {len(palette.SERIES)} runs, not {len(runs)}")
     named = [*labels, *[""] * (len(runs) - len(labels))]
     times = [token_times_of(run, label) for run, label in zip(runs, named, strict=True)]
     bursts = burst_data(times, window_s, stall_s)
