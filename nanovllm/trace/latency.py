@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from operator import mul
 
 import msgspec
 
@@ -30,11 +31,16 @@ class Distribution:
     """Numbers, at least one, in order; a ``Counter`` says how often each occurred."""
 
     def __init__(self, numbers: Iterable[float]) -> None:
-        ordered = sorted(Counter(numbers).items())
-        self._values = [value for value, _ in ordered]
-        self._ranks = list(accumulate(count for _, count in ordered))
+        self._values = sorted(numbers)
+        if isinstance(numbers, Counter):
+            counts = [numbers[value] for value in self._values]
+            self._ranks: Sequence[int] = list(accumulate(counts))
+            total = math.fsum(map(mul, self._values, counts))
+        else:
+            self._ranks = range(1, len(self._values) + 1)
+            total = math.fsum(self._values)
         self.count = self._ranks[-1]
-        self.mean = math.fsum(value * count for value, count in ordered) / self.count
+        self.mean = total / self.count
         self.min, self.max = self._values[0], self._values[-1]
 
     def percentile(self, share: float) -> float:
@@ -47,16 +53,16 @@ class Distribution:
 
 def summarize(durations_s: Iterable[float]) -> Latency | None:
     """Sum up durations; a ``Counter`` says how often each occurred. None if there are none."""
-    counts = Counter(durations_s)
-    if not counts:
+    numbers = durations_s if isinstance(durations_s, Counter) else list(durations_s)
+    if not numbers:
         return None
-    numbers = Distribution(counts)
+    distribution = Distribution(numbers)
     return Latency(
-        count=numbers.count,
-        mean=numbers.mean,
-        p50=numbers.percentile(0.5),
-        p90=numbers.percentile(0.9),
-        p95=numbers.percentile(0.95),
-        p99=numbers.percentile(0.99),
-        max=numbers.max,
+        count=distribution.count,
+        mean=distribution.mean,
+        p50=distribution.percentile(0.5),
+        p90=distribution.percentile(0.9),
+        p95=distribution.percentile(0.95),
+        p99=distribution.percentile(0.99),
+        max=distribution.max,
     )

@@ -28,7 +28,8 @@ from nanovllm.trace.events import (
     TraceStarted,
 )
 from nanovllm.trace.laws import BrokenLawError
-from nanovllm.trace.pool import BlockPool, read_pool_size
+from nanovllm.trace.pool import read_pool_size
+from nanovllm.trace.pool_use import PoolUse
 from nanovllm.trace.request_metrics import RequestMetrics, RequestRecord
 from nanovllm.trace.slo import Slo, SloCounter
 from nanovllm.trace.step_times import StepTimesCollector
@@ -66,7 +67,7 @@ class MetricsCollector:
         self.readmitted_tokens = 0
         self.readmitted_hit_tokens = 0
 
-        self.pool = BlockPool(0, 1)
+        self.pool = PoolUse(0)
         self.peak_blocks_in_use = 0
         self.sum_blocks_in_use = 0
         """Over the steps that computed something, as that they computed with."""
@@ -113,16 +114,14 @@ class MetricsCollector:
         except KeyError as error:
             problem = f"names {error.args[0]!r}, which is not there"
             raise TraceError(self._source, problem, self._num_events) from None
-        except IndexError:
-            problem = f"names a block, but there are only {self.pool.num_blocks}"
-            raise TraceError(self._source, problem, self._num_events) from None
         except BrokenLawError as broken:
             raise TraceError(self._source, str(broken), self._num_events) from None
 
     # ---- requests and steps ----------------------------------------------------------------------------------
 
     def _start(self, event: TraceStarted) -> None:
-        self.pool = BlockPool(*read_pool_size(event))
+        num_blocks, _ = read_pool_size(event)
+        self.pool = PoolUse(num_blocks)
 
     def _add(self, event: RequestAdded) -> None:
         self.records[event.request] = RequestRecord(event.request, event.arrival, event.prompt_tokens)
@@ -206,8 +205,7 @@ class MetricsCollector:
         self.pool.evict(event.block, event.hash)
 
     def _publish(self, event: BlocksHashed) -> None:
-        for block, block_hash in zip(event.blocks, event.hashes, strict=False):
-            self.pool.publish(block, block_hash)
+        self.pool.publish(event.blocks)
 
     def _free(self, event: BlocksFreed) -> None:
         self.pool.release(event.blocks)

@@ -142,7 +142,7 @@ def test_an_event_about_nothing_is_an_error_with_its_line() -> None:
         compute_metrics([TraceStarted(1, "", "", "", {})])
     with pytest.raises(TraceError, match=r"run\.jsonl:2: content ab of block 0 is evicted, but it holds nothing"):
         compute_metrics([RUN[0], BlockEvicted(0, "ab")], "run.jsonl")
-    with pytest.raises(TraceError, match=r"events:2: names a block, but there are only 10"):
+    with pytest.raises(TraceError, match=r"events:2: block 10 is released, but no table holds it"):
         compute_metrics([RUN[0], BlocksFreed("a", [10])])
 
 
