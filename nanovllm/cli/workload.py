@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,6 +110,59 @@ def make_sessions(
     write_workload(
         output, sessions(num_sessions, conversation, arrivals=parse_arrivals("arrivals", arrivals), seed=seed)
     )
+
+
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "nanovllm workload make-agents agents.jsonl --num-agents 10 --arrivals poisson:0.2",
+        "nanovllm workload make-agents teams.jsonl --num-sub-agents 4 --system-len 3000 --sub-system-len 1500",
+    ),
+)
+def make_agents(
+    output: OutputPath,
+    num_agents: Annotated[int, typer.Option(help="How many agents.")] = 10,
+    num_calls: Annotated[
+        str, typer.Option(help=f"Calls of the model by each agent: a number, or drawn: {LENGTHS}.")
+    ] = ("uniform:3,10"),
+    task_len: Annotated[str, typer.Option(help="Tokens of what it is asked: as --num-calls.")] = "lognormal:300,0.8",
+    answer_len: Annotated[str, typer.Option(help="Tokens of an answer: as --num-calls.")] = "lognormal:120,0.6",
+    tool_output_len: Annotated[str, typer.Option(help="Tokens that a tool gives: as --num-calls.")] = "lognormal:400,1",
+    mean_tool_s: Annotated[float, typer.Option(help="Mean seconds that a tool takes.")] = 2.0,
+    system_len: Annotated[int, typer.Option(help="Tokens that every agent begins with.")] = 2000,
+    num_sub_agents: Annotated[
+        int, typer.Option(help="Sub-agents to each agent, which work side by side after its first call.")
+    ] = 0,
+    sub_system_len: Annotated[int, typer.Option(help="Tokens that every sub-agent begins with.")] = 1000,
+    max_prompt_len: Annotated[int | None, typer.Option(help="An agent ends before a longer prompt.")] = None,
+    token_s: Annotated[
+        float, typer.Option(help="Seconds that each token of an answer is taken to need: when the tool begins.")
+    ] = 0.02,
+    arrivals: ArrivalsOption = "at-once",
+    seed: SeedOption = 0,
+) -> None:
+    """Make agents: each calls the model, a tool and the model again, with all that was said and given so far.
+
+    Sub-agents loop as agents do, and what they say last is part of their agent's next prompt.
+    """
+    from sim.generators import SubAgents, ToolLoop, agents, parse_arrivals, parse_length
+    from sim.workload import write_workload
+
+    loop = ToolLoop(
+        num_calls=parse_length("num_calls", num_calls),
+        task_len=parse_length("task_len", task_len),
+        answer_len=parse_length("answer_len", answer_len),
+        tool_output_len=parse_length("tool_output_len", tool_output_len),
+        mean_tool_s=mean_tool_s,
+        system_len=system_len,
+        max_prompt_len=max_prompt_len,
+    )
+    team = None
+    if num_sub_agents:
+        team = SubAgents(number=num_sub_agents, loop=replace(loop, system_len=sub_system_len))
+    starts = parse_arrivals("arrivals", arrivals)
+    calls = agents(num_agents, loop, sub_agents=team, arrivals=starts, token_s=token_s, seed=seed)
+    write_workload(output, calls)
 
 
 @app.command(
