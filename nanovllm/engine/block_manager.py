@@ -19,7 +19,7 @@ from nanovllm.trace.events import BlockEvicted, BlocksAllocated, BlocksFreed, Bl
 
 HashFunction = Callable[[bytes, int], int]
 
-_to_hex_digits = "%016x".__mod__  # a format string takes twice as long, and each block's hash is written twice
+_to_digits = "%016x".__mod__  # a format string takes twice as long, and this is done for each block
 
 
 class BlockContent(msgspec.Struct, gc=False):
@@ -34,8 +34,10 @@ class BlockContent(msgspec.Struct, gc=False):
     parent: int
     hash: int
     tokens: bytes
-    copies: list[int]
-    """The blocks that hold it, in order of publication."""
+    copies: tuple[int, ...]
+    """The blocks that hold it, in order of publication: nearly always one."""
+    hash_digits: str
+    """The hash as traces write it; empty if nobody listens."""
     colliding: BlockContent | None = None
     """Another content with the same hash, if there is one."""
 
@@ -182,11 +184,12 @@ class BlockManager:
             if content is None:
                 continue
             contents[block] = None
-            content.copies.remove(block)
-            if not content.copies:
+            if len(content.copies) == 1:
                 self._forget(content)
+            else:
+                content.copies = tuple(copy for copy in content.copies if copy != block)
             if emit is not None:
-                emit(BlockEvicted(block, _to_hex_digits(content.hash)))
+                emit(BlockEvicted(block, content.hash_digits))
 
     def _forget(self, content: BlockContent) -> None:
         """Take a content off the map of those that can be found."""
@@ -212,27 +215,31 @@ class BlockManager:
             return
         self._hash_full_blocks(seq, last)
         parent = self._serial_of(seq.block_table[first - 1]) if first else 0
-        blocks, hashes = seq.block_table[first:last], seq.block_hashes[first:last]
-        for index, block in enumerate(blocks, first):
+        blocks, digits = seq.block_table[first:last], [""] * (last - first)
+        if self._emit is not None:
+            digits = [*map(_to_digits, seq.block_hashes[first:last])]
+        for index, block, hash_digits in zip(range(first, last), blocks, digits, strict=True):
             content = self._find_content(seq, index, parent)
             if content is None:
-                content = self._new_content(seq, index, parent)
-            content.copies.append(block)
+                content = self._new_content(seq, index, parent, block, hash_digits)
+            else:
+                content.copies += (block,)
             self.contents[block] = content
             parent = content.serial
         seq.num_published_blocks = last
         if self._emit is not None:
-            self._emit(BlocksHashed(seq.request_id, blocks, [*map(_to_hex_digits, hashes)]))
+            self._emit(BlocksHashed(seq.request_id, blocks, digits))
 
     def _serial_of(self, block: int) -> int:
         content = self.contents[block]
         assert content is not None, f"block {block} heads a published block and is not published itself"
         return content.serial
 
-    def _new_content(self, seq: Sequence, index: int, parent: int) -> BlockContent:
+    def _new_content(self, seq: Sequence, index: int, parent: int, block: int, hash_digits: str) -> BlockContent:
         self._num_contents += 1
         value, tokens = seq.block_hashes[index], seq.block_tokens[index]
-        content = BlockContent(self._num_contents, parent, value, tokens, [], self._contents_by_hash.get(value))
+        content = BlockContent(self._num_contents, parent, value, tokens, (block,), hash_digits)
+        content.colliding = self._contents_by_hash.get(value)
         self._contents_by_hash[value] = content
         return content
 
