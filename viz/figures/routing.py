@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from nanovllm.errors import UserError
 from viz import palette
-from viz.figures.canvas import MARKERS, Key, count_whole, figure_of, heading, new_figure, style
+from viz.figures.canvas import INK, MARKERS, TEXT_PT, count_whole, figure_of, heading, new_figure, style
 from viz.palette import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+MAX_TICKS = 10
+"""With so many numbers of replicas, each stands on the axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +48,36 @@ def routing(points: Sequence[RoutingPoint]) -> Figure:
     if len({(point.router, point.num_replicas) for point in points}) < len(points):
         raise UserError("two runs have the same router and number of replicas: each may come once")
     looks = dict(zip(names, palette.SERIES, strict=False))
-    sheet = new_figure(height_in=3.8)
+    sheet = new_figure(height_in=3.9)
     panels = sheet.subplots(1, 3).ravel().tolist()
+    _draw_key(sheet, looks)
     _draw_hits(panels[0], lines, looks)
     _draw_waits(panels[1], lines, looks)
     _draw_imbalance(panels[2], lines, looks)
+    counts = sorted({point.num_replicas for point in points})
     for ax in panels:
-        count_whole(ax.xaxis)
+        if len(counts) <= MAX_TICKS:
+            ax.set_xticks(counts)
+        else:
+            count_whole(ax.xaxis)
         ax.set_xlabel("replicas")
     return figure_of(panels[0])
+
+
+def _draw_key(sheet: Figure, looks: dict[str, Look]) -> None:
+    from matplotlib.lines import Line2D
+
+    sheet.legend(
+        handles=[
+            Line2D([], [], marker=MARKERS[look.name], color=look.light, linewidth=1.6, markersize=5, label=name)
+            for name, look in looks.items()
+        ],
+        loc="outside upper left",
+        ncols=len(looks),
+        frameon=False,
+        fontsize=TEXT_PT,
+        labelcolor=INK,
+    )
 
 
 def _draw_hits(ax: Axes, lines: dict[str, list[RoutingPoint]], looks: dict[str, Look]) -> None:
@@ -61,8 +85,8 @@ def _draw_hits(ax: Axes, lines: dict[str, list[RoutingPoint]], looks: dict[str, 
     for name, look in looks.items():
         _draw_line(ax, look, [(point.num_replicas, 100 * point.hit_rate) for point in lines[name]])
     ax.set_ylim(0, None)
-    ax.set_ylabel("% of prompt tokens")
-    heading(ax, "Found in prefix caches", [Key(look, name) for name, look in looks.items()])
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
+    heading(ax, "Found in prefix caches", note="share of the prompt tokens, all replicas together")
 
 
 def _draw_waits(ax: Axes, lines: dict[str, list[RoutingPoint]], looks: dict[str, Look]) -> None:
@@ -73,7 +97,7 @@ def _draw_waits(ax: Axes, lines: dict[str, list[RoutingPoint]], looks: dict[str,
             told = [(point.num_replicas, getattr(point, measure)) for point in lines[name]]
             _draw_line(ax, look, [(count, value) for count, value in told if value is not None], line_style)
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g} s" if value >= 1 else f"{1000 * value:g} ms")
-    heading(ax, "Time to first token", note="p99; dotted: median")
+    heading(ax, "Time to first token", note="99th percentile; dotted: median")
 
 
 def _draw_imbalance(ax: Axes, lines: dict[str, list[RoutingPoint]], looks: dict[str, Look]) -> None:
@@ -81,8 +105,8 @@ def _draw_imbalance(ax: Axes, lines: dict[str, list[RoutingPoint]], looks: dict[
     for name, look in looks.items():
         _draw_line(ax, look, [(point.num_replicas, point.load_imbalance) for point in lines[name]])
     ax.set_ylim(1, None)
-    ax.set_ylabel("× the average")
-    heading(ax, "Load of the fullest replica")
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g} ×")
+    heading(ax, "Load of the fullest replica", note="over the average load, when a request arrives")
 
 
 def _draw_line(ax: Axes, look: Look, points: Sequence[tuple[float, float]], line_style: str = "-") -> None:
