@@ -178,5 +178,14 @@ def _handle(key: Key) -> Artist:
     return Patch(facecolor=key.look.light, edgecolor=GROUND, hatch=key.hatch, linewidth=0)
 
 
-MARKERS = {"hit": "D", "preempted": "v", "finished": "s", "prefill": "^", "decode": "o"}
+MARKERS = {
+    "hit": "D",
+    "preempted": "v",
+    "finished": "s",
+    "prefill": "^",
+    "decode": "o",
+    "first": "o",
+    "second": "^",
+    "third": "s",
+}
 """The palette's glyphs as matplotlib knows them."""

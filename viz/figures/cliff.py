@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from nanovllm.errors import TraceError, UserError
 from nanovllm.trace.events import TraceStarted
 from nanovllm.trace.metrics import Metrics, compute_metrics
 from viz import palette
-from viz.figures.canvas import INK, MARKERS, SMALL_PT, count_whole, figure_of, heading, new_figure, style
+from viz.figures.canvas import INK, MARKERS, SMALL_PT, Key, count_whole, figure_of, heading, new_figure, style
 from viz.figures.history import Source, events_of
 from viz.palette import Look
 
@@ -27,6 +27,9 @@ class CliffPoint:
     num_preemptions: int
     time_to_first_token_p99_s: float | None
     """None if no request was completed."""
+    output_tokens_per_s: float = 0.0
+    hit_rate: float = 0.0
+    """Share of the prompt tokens that the prefix cache had."""
 
 
 def pool_cliff_data(runs: Iterable[Source] | Mapping[int, Metrics]) -> list[CliffPoint]:
@@ -54,7 +57,13 @@ def _measured(source: Source) -> tuple[int, Metrics]:
 
 def _point(num_blocks: int, metrics: Metrics) -> CliffPoint:
     first = metrics.time_to_first_token_s
-    return CliffPoint(num_blocks, metrics.num_preemptions, None if first is None else first.p99)
+    return CliffPoint(
+        num_blocks=num_blocks,
+        num_preemptions=metrics.num_preemptions,
+        time_to_first_token_p99_s=None if first is None else first.p99,
+        output_tokens_per_s=metrics.output_tokens_per_s,
+        hit_rate=metrics.hit_rate,
+    )
 
 
 def pool_cliff(runs: Iterable[Source] | Mapping[int, Metrics], *, figure: Figure | SubFigure | None = None) -> Figure:
@@ -78,7 +87,56 @@ def pool_cliff(runs: Iterable[Source] | Mapping[int, Metrics], *, figure: Figure
     return figure_of(upper)
 
 
-def _unit(points: list[CliffPoint]) -> tuple[str, float]:
+def pool_cliffs(lines: Mapping[str, Sequence[CliffPoint]]) -> Figure:
+    """Four figures against the size of the KV pool: preemptions, p99 of the time to first token, throughput and the hit
+    rate of the prefix cache; a line for each load or configuration, by its name.
+
+    Raises ``UserError`` if there are no lines, or more than colours to tell them apart.
+    """
+    points = [point for line in lines.values() for point in line]
+    if not points or len(lines) > len(palette.SERIES):
+        raise UserError(f"cliffs are drawn as 1 to {len(palette.SERIES)} lines, not {len(lines)}")
+    sheet = new_figure(height_in=5.6)
+    panels = sheet.subplots(2, 2, sharex=True).ravel().tolist()
+    unit, unit_s = _unit(points)
+    measures: dict[str, tuple[str, Callable[[CliffPoint], float | None]]] = {
+        "Preemptions": ("preemptions", lambda point: point.num_preemptions),
+        "Time to first token, 99th percentile": (unit, lambda point: _scaled(point.time_to_first_token_p99_s, unit_s)),
+        "Throughput": ("output tokens/s", lambda point: point.output_tokens_per_s),
+        "Prefix cache": ("% of the prompt tokens found", lambda point: 100 * point.hit_rate),
+    }
+    keys = [Key(look, name) for name, look in zip(lines, palette.SERIES, strict=False)] if len(lines) > 1 else []
+    for ax, (title, (label, measure)) in zip(panels, measures.items(), strict=True):
+        for line, look in zip(lines.values(), palette.SERIES, strict=False):
+            measured = [(point.num_blocks, measure(point)) for point in sorted(line, key=lambda p: p.num_blocks)]
+            told = [(size, value) for size, value in measured if value is not None]
+            _draw_line(ax, [size for size, _ in told], [value for _, value in told], look)
+        _set_sizes(ax, points)
+        ax.set_ylim(0, None)
+        ax.set_ylabel(label)
+        heading(ax, title, keys if ax is panels[0] else ())
+    for ax in panels[2:]:
+        ax.set_xlabel("KV blocks in the pool")
+    return figure_of(panels[0])
+
+
+def _set_sizes(ax: Axes, points: Sequence[CliffPoint]) -> None:
+    """Sizes that are far apart on a logarithmic axis."""
+    sizes = sorted({point.num_blocks for point in points})
+    if sizes[-1] > 10 * sizes[0]:
+        ax.set_xscale("log")
+        ax.set_xticks(sizes if len(sizes) < 9 else sizes[:: len(sizes) // 6], minor=False)
+        ax.minorticks_off()
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    else:
+        count_whole(ax.xaxis)
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+def _unit(points: Sequence[CliffPoint]) -> tuple[str, float]:
     most = max((point.time_to_first_token_p99_s or 0.0 for point in points), default=0.0)
     return ("ms", 1e-3) if most < 1 else ("s", 1.0)
 

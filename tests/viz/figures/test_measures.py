@@ -100,7 +100,11 @@ def test_cliff() -> None:
     assert points == pool_cliff_data(metrics)
     assert [point.num_blocks for point in points] == list(sizes)
     assert points[0].num_preemptions > 0
-    assert points[2] == CliffPoint(200, 0, metrics[200].time_to_first_token_s.p99)  # type: ignore[union-attr]
+    largest = metrics[200]
+    assert largest.time_to_first_token_s is not None
+    assert points[2] == CliffPoint(
+        200, 0, largest.time_to_first_token_s.p99, largest.output_tokens_per_s, largest.hit_rate
+    )
     enough = next(point.num_blocks for point in points if not point.num_preemptions)
     assert f"no preemptions from {enough} blocks on" in texts_of(pool_cliff(traces))
 
