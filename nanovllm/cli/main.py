@@ -15,14 +15,31 @@ import typer
 from typer.main import get_command
 
 from nanovllm import __version__
-from nanovllm.cli import bench, calibrate, compare, demo, generate, models, policies, reuse, simulate, trace, workload
+from nanovllm.cli import (
+    bench,
+    calibrate,
+    compare,
+    demo,
+    generate,
+    models,
+    policies,
+    reuse,
+    simulate,
+    sweep,
+    trace,
+    workload,
+)
 from nanovllm.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER_ERROR, print_error
 from nanovllm.cli.help import Command
 from nanovllm.errors import UserError, WorkerError
 
 OPTIONAL_MODULES = {
+    "filelock": "sweep",
     "gguf": "engine",
+    "joblib": "sweep",
     "matplotlib": "viz",
+    "pyarrow": "sweep",
+    "ray": "cluster",
     "safetensors": "engine",
     "torch": "engine",
     "transformers": "engine",
@@ -58,6 +75,7 @@ def _without_command(
 app.command("demo", cls=Command, epilog=demo.EXAMPLES)(demo.demo)
 app.command("generate", cls=Command, epilog=generate.EXAMPLES)(generate.generate)
 app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate)
+app.command("sweep", cls=Command, epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("bench", cls=Command, epilog=bench.EXAMPLES)(bench.bench)
 app.command("calibrate", cls=Command, epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("compare", cls=Command, epilog=compare.EXAMPLES)(compare.compare)

@@ -1,0 +1,191 @@
+"""A sweep to look at: its table on the terminal, its figures in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nanovllm.cli.console import print_line, print_table
+from nanovllm.cli.metrics_table import duration
+from nanovllm.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from sim.sweeps import Row, Sweep, SweepResult
+
+THROUGHPUT, LATENCY = "output_tokens_per_s", "time_to_first_token_p99_s"
+MAX_GROUPS = 3
+"""So many colours a figure has for values of a setting."""
+
+
+def _per_second(value: float) -> str:
+    return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _count(value: float) -> str:
+    return f"{value:,}"
+
+
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "highest_rate": ("highest rate", _per_second),
+    "lowest_failing_rate": ("fails at", _per_second),
+    THROUGHPUT: ("output tokens/s", _per_second),
+    "time_to_first_token_p50_s": ("first token p50", duration),
+    LATENCY: ("p99", duration),
+    "time_per_output_token_mean_s": ("a token", duration),
+    "inter_token_latency_p99_s": ("gap p99", duration),
+    "slo_attainment": ("met the SLO", _share),
+    "goodput_requests_per_s": ("goodput/s", _per_second),
+    "hit_rate": ("hits", _share),
+    "num_preemptions": ("preemptions", _count),
+    "peak_kv_use": ("KV peak", _share),
+}
+"""Of a row: what the table shows, under which heading, and how. A column that no row fills is left out."""
+
+
+def print_rows(result: SweepResult, sort: str | None, limit: int) -> None:
+    """A table of the rows: what varies, and how it went."""
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = _sorted(result.rows, sort)
+    shown = [column for column in COLUMNS if any(row[column] is not None for row in rows)]
+    table = Table(*result.sweep.varied, *(COLUMNS[column][0] for column in shown))
+    for column in table.columns[len(result.sweep.varied) :]:
+        column.justify = "right"
+    for row in rows[:limit]:
+        settings = [Text(_told(row[name])) for name in result.sweep.varied]
+        table.add_row(*settings, *(_cell(row, column) for column in shown))
+    print_table(table)
+    noun = "cell" if len(rows) == 1 else "cells"
+    counts = [f"{len(rows):,} {noun}", f"{len(result.failed):,} failed" if result.failed else ""]
+    counts += [f"{result.num_reused:,} from the store" if result.num_reused else ""]
+    counts += [f"the first {limit:,} are shown" if len(rows) > limit else ""]
+    print_line(", ".join(filter(None, counts)))
+
+
+def _sorted(rows: list[Row], sort: str | None) -> list[Row]:
+    """By a column, those without a value last."""
+    if sort is None:
+        return rows
+    name = sort.removeprefix("-")
+    if name not in rows[0]:
+        raise ConfigError("sort", sort, f"one of {', '.join(rows[0])}")
+    told = [row for row in rows if row[name] is not None]
+    return [
+        *sorted(told, key=lambda row: row[name], reverse=sort.startswith("-")),
+        *(row for row in rows if row[name] is None),
+    ]
+
+
+def _cell(row: Row, column: str) -> str:
+    if row["status"] == "failed":
+        return "failed" if column == THROUGHPUT else ""
+    return "–" if row[column] is None else COLUMNS[column][1](row[column])
+
+
+def _told(value: object) -> str:
+    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepFigures:
+    """The pictures that are asked for, each by its file."""
+
+    pareto: Path | None
+    cliff: Path | None
+    heatmap: Path | None
+    value: str
+    """The column that the heatmap shows."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that are written."""
+        return [path for path in (self.pareto, self.cliff, self.heatmap) if path is not None]
+
+    def check(self, sweep: Sweep) -> None:
+        """Raise ``UserError`` for pictures that the sweep does not give, before it runs."""
+        if not self.paths:
+            return
+        from viz.figures.plot import picture_path
+
+        for path in self.paths:
+            picture_path(path)
+        if self.cliff is not None and "num_kvcache_blocks" not in sweep.varied:
+            raise UserError("a cliff is drawn over num_kvcache_blocks: let it vary")
+        if self.heatmap is not None:
+            if len(sweep.varied) != 2:
+                raise UserError(f"a heat map is drawn over two settings that vary, here are {len(sweep.varied)}")
+            from sim.sweeps.figures import FIGURES
+
+            if self.value not in FIGURES:
+                raise ConfigError("value", self.value, f"one of {', '.join(FIGURES)}")
+
+    def draw(self, result: SweepResult) -> None:
+        """Write the pictures."""
+        drawings = ((self.pareto, _draw_pareto), (self.cliff, _draw_cliff), (self.heatmap, self._draw_heatmap))
+        for path, draw in drawings:
+            if path is not None:
+                from viz.figures.plot import save
+
+                save(draw(result), path)
+
+    def _draw_heatmap(self, result: SweepResult) -> Any:
+        from viz.figures import heatmap
+
+        vertical, horizontal = result.sweep.varied
+        values = {(_told(row[vertical]), _told(row[horizontal])): row[self.value] for row in result.rows}
+        rows = list(dict.fromkeys(row for row, _ in values))
+        columns = list(dict.fromkeys(column for _, column in values))
+        return heatmap(values, rows=rows, columns=columns, names=(vertical, horizontal), title=self.value)
+
+
+def _draw_pareto(result: SweepResult) -> Any:
+    from viz.figures import ParetoPoint, pareto
+
+    rows = [row for row in result.rows if row[LATENCY] is not None]
+    is_per_gpu = len({row["num_gpus"] for row in rows}) > 1
+    group = _group_of(result.sweep, rows)
+    points = [
+        ParetoPoint(
+            label=_label(row, result.sweep.varied),
+            throughput=row[THROUGHPUT] / (row["num_gpus"] if is_per_gpu else 1),
+            latency_s=row[LATENCY],
+            group="" if group is None else f"{group} {_told(row[group])}",
+        )
+        for row in rows
+    ]
+    return pareto(points, throughput="output tokens/s per GPU" if is_per_gpu else "output tokens/s")
+
+
+def _draw_cliff(result: SweepResult) -> Any:
+    from viz.figures import CliffPoint, pool_cliffs
+
+    others = [name for name in result.sweep.varied if name != "num_kvcache_blocks"]
+    lines: dict[str, list[CliffPoint]] = {}
+    for row in result.rows:
+        if row["status"] == "completed":
+            point = CliffPoint(
+                num_blocks=row["num_blocks"],
+                num_preemptions=row["num_preemptions"],
+                time_to_first_token_p99_s=row[LATENCY],
+                output_tokens_per_s=row[THROUGHPUT],
+                hit_rate=row["hit_rate"],
+            )
+            lines.setdefault(_label(row, others), []).append(point)
+    return pool_cliffs(lines)
+
+
+def _label(row: Row, names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {_told(row[name])}" for name in names)
+
+
+def _group_of(sweep: Sweep, rows: Sequence[Row]) -> str | None:
+    """The setting that colours tell apart: the first with two or three values."""
+    counts = {name: len({row[name] for row in rows}) for name in sweep.varied}
+    return next((name for name, count in counts.items() if 1 < count <= MAX_GROUPS), None)

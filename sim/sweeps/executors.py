@@ -1,0 +1,113 @@
+"""Where the cells of a sweep are computed: here, in processes of this machine, or on the machines of a Ray cluster.
+
+Each function yields rows as they come, in any order. Closing it ends everything that it started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nanovllm.errors import WorkerError
+from sim.sweeps.run_cell import Row, run_cell
+from sim.sweeps.sweep import Cell
+
+
+def in_this_process(cells: Sequence[Cell]) -> Generator[Row]:
+    """One after the other."""
+    for cell in cells:
+        yield run_cell(cell)
+
+
+def in_processes(cells: Sequence[Cell], num_jobs: int) -> Generator[Row]:
+    """In ``num_jobs`` processes at a time, through joblib. Raises ``WorkerError`` if one of them is killed."""
+    from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    directory = str(Path.cwd())
+    with parallel_config("loky", n_jobs=num_jobs, initializer=_follow, initargs=(os.getpid(),)):
+        rows = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")(
+            delayed(_run_in)(directory, cell) for cell in cells
+        )
+        try:
+            yield from rows
+        except TerminatedWorkerError:
+            raise WorkerError(
+                "a process of the sweep was killed, for want of memory perhaps: fewer jobs need less"
+            ) from None
+        finally:
+            rows.close()
+
+
+def on_ray(cells: Sequence[Cell], address: str | None, num_jobs: int | None = None) -> Generator[Row]:
+    """On the Ray cluster at ``address``; None: on one that is made on this machine, with ``num_jobs`` processors.
+
+    The machines need this package in the same version, and the files that cells read under the same paths. Raises
+    ``WorkerError`` if the cluster is lost.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    is_ours = not ray.is_initialized()
+    try:
+        if is_ours:
+            _connect(address, num_jobs)
+        yield from _on_connected_ray(cells)
+    except (RayError, ConnectionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise WorkerError(f"the Ray cluster cannot be reached, or was lost: {reason}") from None
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _connect(address: str | None, num_jobs: int | None) -> None:
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody has been asked whether figures may be sent
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    if address is None:
+        ray.init(address="local", num_cpus=num_jobs, include_dashboard=False, **quiet)
+    else:
+        ray.init(address=address, **quiet)
+
+
+def _on_connected_ray(cells: Sequence[Cell]) -> Generator[Row]:
+    """No more tasks than keep the cluster busy are handed over at a time, however many cells there are."""
+    import ray
+
+    remote, directory = ray.remote(_run_in), str(Path.cwd())
+    resources: dict[str, float] = ray.cluster_resources()
+    most_running = 2 * max(1, int(resources.get("CPU", 1)))
+    waiting, running = deque(cells), list[Any]()
+    while waiting or running:
+        while waiting and len(running) < most_running:
+            running.append(remote.remote(directory, waiting.popleft()))
+        finished, running = ray.wait(running, num_returns=1)
+        yield from ray.get(finished)
+
+
+def _run_in(directory: str, cell: Cell) -> Row:
+    """A cell names files as the process that asked for it would, if this machine has its directory."""
+    with suppress(FileNotFoundError):
+        os.chdir(directory)
+    return run_cell(cell)
+
+
+def _follow(parent: int) -> None:
+    """Let a process end with the one that asked for it, however that ends, and never by a Ctrl-C of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

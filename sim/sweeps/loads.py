@@ -1,0 +1,217 @@
+"""The loads of a sweep: requests from a file, drawn ones, drawn conversations. Each is a value that makes its requests.
+
+What is drawn depends on the seed and the load alone: cells of a sweep that differ in anything else see the same
+requests, so that their differences are not those of chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from nanovllm.checks import check_positive, check_whole_number
+from nanovllm.errors import ConfigError
+from sim.generators import (
+    Arrivals,
+    Conversation,
+    SharedPrefixes,
+    at_once,
+    gamma,
+    independent_requests,
+    parse_arrivals,
+    parse_length,
+    sessions,
+)
+from sim.readers.any_format import FORMATS, read_requests
+from sim.workload import WorkloadRequest
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+DEFAULT_NUM_REQUESTS = 100
+
+
+class Load(Protocol):
+    """What comes, and when."""
+
+    @property
+    def rate(self) -> float | None:
+        """Requests (or conversations) a second on average; None: as the load has it."""
+        ...
+
+    def requests(self, seed: int) -> Iterable[WorkloadRequest]:
+        """The requests, in order of arrival. Raises ``UserError``."""
+        ...
+
+    def at_rate(self, rate: float) -> Self:
+        """The same load, with its arrivals stretched or pressed together."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileLoad:
+    """A workload file, or a public trace in its own format. Raises ``ConfigError``."""
+
+    workload: str
+    format: str = "auto"
+    skip: int = 0
+    limit: int | None = None
+    rate_scale: float = 1.0
+    trace_max_tokens: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ConfigError("format", self.format, f"one of {', '.join(FORMATS)}")
+        check_whole_number("skip", self.skip, 0)
+        for name in ("limit", "trace_max_tokens"):
+            if getattr(self, name) is not None:
+                check_whole_number(name, getattr(self, name), 1)
+        check_positive("rate_scale", self.rate_scale)
+        if self.rate is not None:
+            check_positive("rate", self.rate)
+            if self.rate_scale != 1.0:
+                raise ConfigError("rate_scale", self.rate_scale, "not together with rate")
+
+    def requests(self, seed: int) -> Iterable[WorkloadRequest]:
+        """Those of the file, which chance has no part in. Raises ``WorkloadError``, ``ConfigError``."""
+        requests = read_requests(
+            Path(self.workload),
+            format=self.format,
+            skip=self.skip,
+            limit=self.limit,
+            rate_scale=self.rate_scale,
+            trace_max_tokens=self.trace_max_tokens,
+        )
+        return requests if self.rate is None else stretched(list(requests), self.rate)
+
+    def at_rate(self, rate: float) -> FileLoad:
+        """Its arrivals stretched to so many requests a second, ``rate_scale`` put aside."""
+        return replace(self, rate=rate, rate_scale=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnLoad:
+    """Independent requests, as ``nanovllm workload make`` makes them. Raises ``ConfigError``."""
+
+    num_requests: int | None = None
+    """As many as come; ``DEFAULT_NUM_REQUESTS`` if neither this nor ``duration_s`` is given."""
+    duration_s: float | None = None
+    """As many as come in so many seconds."""
+    prompt_len: str = "uniform:100,1000"
+    output_len: str = "uniform:100,1000"
+    rate: float | None = None
+    arrival_cv: float = 1.0
+    arrivals: str | None = None
+    num_prefixes: int = 0
+    prefix_len: int = 512
+    prefix_share: float = 1.0
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole_number("num_prefixes", self.num_prefixes, 0)
+        if self.duration_s is not None:
+            check_positive("duration_s", self.duration_s, "a number of seconds")
+            if self.num_requests is not None:
+                raise ConfigError("duration_s", self.duration_s, "not together with num_requests")
+            if self.rate is None:
+                raise ConfigError("duration_s", self.duration_s, "only together with rate")
+        self.requests(seed=0)  # refuses whatever is wrong; draws nothing yet
+
+    def requests(self, seed: int) -> Iterable[WorkloadRequest]:
+        """Drawn one by one, as they are taken."""
+        prefixes = None
+        if self.num_prefixes:
+            prefixes = SharedPrefixes(
+                num_prefixes=self.num_prefixes, prefix_len=self.prefix_len, share=self.prefix_share
+            )
+        num_requests = self.num_requests
+        if num_requests is None and self.duration_s is None:
+            num_requests = DEFAULT_NUM_REQUESTS
+        requests = independent_requests(
+            num_requests,
+            prompt_len=parse_length("prompt_len", self.prompt_len),
+            output_len=parse_length("output_len", self.output_len),
+            arrivals=_arrivals(self.rate, self.arrival_cv, self.arrivals),
+            prefixes=prefixes,
+            max_tokens=self.max_tokens,
+            seed=seed,
+        )
+        end_s = math.inf if self.duration_s is None else self.duration_s
+        return takewhile(lambda request: (request.arrival or 0.0) <= end_s, requests)
+
+    def at_rate(self, rate: float) -> DrawnLoad:
+        """The same draws in another measure of time."""
+        return replace(self, rate=rate, arrivals=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionsLoad:
+    """Conversations, as ``nanovllm workload make-sessions`` makes them; ``rate`` counts conversations. Raises
+    ``ConfigError``."""
+
+    num_sessions: int
+    num_turns: str = "uniform:1,6"
+    message_len: str = "lognormal:60,0.8"
+    answer_len: str = "lognormal:150,0.6"
+    mean_gap_s: float = 10.0
+    system_len: int = 0
+    max_prompt_len: int | None = None
+    rate: float | None = None
+    arrival_cv: float = 1.0
+    arrivals: str | None = None
+
+    def __post_init__(self) -> None:
+        check_whole_number("num_sessions", self.num_sessions, 1)
+        self._conversation()
+        _arrivals(self.rate, self.arrival_cv, self.arrivals)
+
+    def requests(self, seed: int) -> Iterable[WorkloadRequest]:
+        """The turns of all conversations. Raises ``ConfigError``."""
+        arrivals = _arrivals(self.rate, self.arrival_cv, self.arrivals)
+        return sessions(self.num_sessions, self._conversation(), arrivals=arrivals, seed=seed)
+
+    def at_rate(self, rate: float) -> SessionsLoad:
+        """Other beginnings; what goes on within a conversation keeps its pace."""
+        return replace(self, rate=rate, arrivals=None)
+
+    def _conversation(self) -> Conversation:
+        return Conversation(
+            num_turns=parse_length("num_turns", self.num_turns),
+            message_len=parse_length("message_len", self.message_len),
+            answer_len=parse_length("answer_len", self.answer_len),
+            mean_gap_s=self.mean_gap_s,
+            system_len=self.system_len,
+            max_prompt_len=self.max_prompt_len,
+        )
+
+
+def stretched(requests: list[WorkloadRequest], rate: float) -> list[WorkloadRequest]:
+    """The requests with all arrivals stretched so that ``rate`` of them come a second, from the first to the last.
+
+    Raises ``ConfigError`` where that is not possible: they come by step, or all at once.
+    """
+    times_s = [request.arrival or 0.0 for request in requests if request.arrival_step is None]
+    if len(times_s) < len(requests) or not times_s or times_s[0] == times_s[-1]:
+        raise ConfigError("rate", rate, "only for requests that arrive at different seconds")
+    own_rate = (len(times_s) - 1) / (times_s[-1] - times_s[0])
+    return [
+        msgspec.structs.replace(request, arrival=(request.arrival or 0.0) * own_rate / rate) for request in requests
+    ]
+
+
+def _arrivals(rate: float | None, cv: float, text: str | None) -> Arrivals:
+    if text is not None:
+        if rate is not None:
+            raise ConfigError("arrivals", text, "not together with rate")
+        return parse_arrivals("arrivals", text)
+    if rate is None:
+        return at_once()
+    check_positive("rate", rate)
+    return gamma(rate, cv)

@@ -1,0 +1,86 @@
+"""The highest rate of requests at which a service level objective is met: what a deployment can carry.
+
+Doubling (or halving) finds two rates, of which the lower meets the objective and the higher does not; then the gap is
+halved, in the logarithm, until it is narrow enough. Etalon and Vidur search in the same way, and call it capacity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Run = TypeVar("Run")
+
+MAX_DOUBLINGS = 20
+"""A million times as fast, or as slow, is fast and slow enough."""
+MAX_OVERLOAD = 8.0
+"""Where requests come so many times as fast as they are served and the objective is still met, a higher rate would not
+fail either: its limits are none for the queue, or the load ends before a queue has grown."""
+
+
+@dataclass(frozen=True)
+class FoundRate(Generic[Run]):
+    """What a search came to. Rates are requests a second."""
+
+    highest_rate: float
+    """The highest rate tried that meets the objective; 0 if none does."""
+    lowest_failing_rate: float | None
+    """The lowest rate tried above it, which does not; None if none failed up to ``MAX_OVERLOAD``."""
+    num_simulations: int
+    run: Run
+    """The run at ``highest_rate``; if there is none, at the lowest rate tried."""
+
+
+def find_highest_rate(
+    simulate: Callable[[float], Run],
+    meets: Callable[[Run], bool],
+    *,
+    served_rate: Callable[[Run], float],
+    start: float,
+    tolerance: float,
+) -> FoundRate[Run]:
+    """Search from the rate ``start`` until ``lowest_failing_rate`` is at most ``1 + tolerance`` times ``highest_rate``.
+
+    ``served_rate``: requests a second that a run completed. The search takes for granted that whoever fails at some
+    rate fails at all higher ones. That is so but for a narrow range around the limit, where chance decides: there the
+    result is one of several rates at which the answer changes.
+    """
+    tried: dict[float, Run] = {}
+
+    def is_met(rate: float) -> bool:
+        tried[rate] = simulate(rate)
+        return meets(tried[rate])
+
+    def is_overloaded(rate: float) -> bool:
+        return rate > MAX_OVERLOAD * served_rate(tried[rate])
+
+    low, high = _bracket(is_met, is_overloaded, start)
+    while low and high and high > low * (1 + tolerance):
+        middle = math.sqrt(low * high)
+        if is_met(middle):
+            low = middle
+        else:
+            high = middle
+    return FoundRate(low or 0.0, high, len(tried), tried[low or min(tried)])
+
+
+def _bracket(
+    is_met: Callable[[float], bool], is_overloaded: Callable[[float], bool], start: float
+) -> tuple[float | None, float | None]:
+    """A rate that meets the objective, and its double, which does not; None for one that is not found."""
+    rate = start
+    if is_met(rate):
+        for _ in range(MAX_DOUBLINGS):
+            if is_overloaded(rate):
+                break
+            if not is_met(2 * rate):
+                return rate, 2 * rate
+            rate *= 2
+        return rate, None
+    for _ in range(MAX_DOUBLINGS):
+        if is_met(rate / 2):
+            return rate / 2, rate
+        rate /= 2
+    return None, rate

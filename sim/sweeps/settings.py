@@ -1,0 +1,188 @@
+"""What a cell of a sweep may set: a flat list of names, and the checked values that they stand for together.
+
+The names are those of the options of ``nanovllm simulate`` and ``nanovllm workload make``, so that nobody has to learn
+others.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from types import NoneType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from nanovllm.checks import check_whole_number, is_number
+from nanovllm.config import Config
+from nanovllm.errors import ConfigError
+from nanovllm.trace.slo import Slo
+from sim.cluster import ROUTERS
+from sim.cluster.simulation import MAX_REPLICAS
+from sim.hardware import find_gpu
+from sim.sweeps.loads import DrawnLoad, FileLoad, Load, SessionsLoad
+
+Value = str | int | float | bool | tuple[int, ...] | None
+"""Of a setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What the engine runs on, and how often. Raises ``ConfigError``."""
+
+    gpu: str = "h200"
+    table: str | None = None
+    """A directory of latency tables, see ``sim.cost_models.latency_tables``."""
+    calibration: str | None = None
+    """A file that ``nanovllm calibrate`` wrote."""
+    replicas: int = 1
+    router: str = "round_robin"
+
+    def __post_init__(self) -> None:
+        find_gpu(self.gpu)
+        check_whole_number("replicas", self.replicas, 1, MAX_REPLICAS)
+        if self.router not in ROUTERS:
+            raise ConfigError("router", self.router, f"one of {', '.join(ROUTERS)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateSearch:
+    """Whether the cell is one run, or a search for the highest rate that a service level objective allows."""
+
+    find_rate: float | None = None
+    """The share of the requests that must meet the objective."""
+    rate_tolerance: float = 0.02
+    """The search ends when the lowest rate that failed is at most so much above the highest that did not."""
+
+    def __post_init__(self) -> None:
+        if self.find_rate is not None and not (is_number(self.find_rate) and 0 < self.find_rate <= 1):
+            raise ConfigError("find_rate", self.find_rate, "a share of the requests, above 0, at most 1")
+        if not (is_number(self.rate_tolerance) and 0.001 <= self.rate_tolerance <= 1):
+            raise ConfigError("rate_tolerance", self.rate_tolerance, "a number from 0.001 to 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellSettings:
+    """All that a cell's figures depend on, but for what files hold."""
+
+    config: Config
+    deployment: Deployment
+    load: Load
+    slo: Slo
+    search: RateSearch = field(default_factory=RateSearch)
+
+    @property
+    def files(self) -> list[str]:
+        """What is read."""
+        named = [self.deployment.table, self.deployment.calibration, getattr(self.load, "workload", None)]
+        return [path for path in (*named, self.config.model) if path]
+
+
+SLO_NAMES = {
+    "slo_ttft": "time_to_first_token_s",
+    "slo_tpot": "time_per_output_token_s",
+    "slo_itl": "inter_token_latency_s",
+    "slo_e2e": "end_to_end_s",
+}
+"""Settings that are limits, and the fields of ``Slo`` that they stand for."""
+
+DEFAULT_SEARCH_DURATION_S = 60.0
+"""So long requests come at each rate of a search, unless it is told otherwise."""
+_LOADS: dict[str, type] = {"workload": FileLoad, "num_sessions": SessionsLoad}
+"""What kind of load a setting chooses; without one of them, requests are drawn."""
+_GROUPS: tuple[type, ...] = (Config, Deployment, FileLoad, DrawnLoad, SessionsLoad, RateSearch)
+_DEFAULTS: dict[str, Value] = {"lookahead": False}
+"""What differs from the fields' own, as in ``nanovllm simulate``."""
+
+
+def _types() -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    for group in _GROUPS:
+        hints = get_type_hints(group)
+        known.update({item.name: hints[item.name] for item in fields(group)})
+    return known | dict.fromkeys(SLO_NAMES, float | None)
+
+
+TYPES: dict[str, Any] = _types()
+"""Every setting by its name, with its type."""
+
+
+def read_setting(name: str, value: object) -> tuple[str, Value]:
+    """A setting as files and command lines have it, as a name and a value of the right type.
+
+    Raises ``ConfigError`` for a name that there is not, or a value of another type.
+    """
+    known = name.replace("-", "_")
+    if known not in TYPES:
+        raise ConfigError(name, value, f"there is no such setting; the settings are {', '.join(TYPES)}")
+    annotation = TYPES[known]
+    if isinstance(value, str) and value in ("null", "none") and NoneType in get_args(annotation):
+        value = None
+    if annotation_of(annotation) is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)  # a length, say
+    try:
+        converted: Value = msgspec.convert(value, annotation, strict=not isinstance(value, str))
+    except msgspec.ValidationError as error:
+        raise ConfigError(known, value, _in_words(annotation, error)) from None
+    return known, converted
+
+
+def annotation_of(annotation: Any) -> type:
+    """What a setting is, if it is not None: one of str, bool, int, float."""
+    choices = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    several = [choice for choice in choices if choice in (str, bool, int, float)]
+    return str if any(get_origin(choice) is tuple for choice in choices) else several[0]
+
+
+def _in_words(annotation: Any, error: msgspec.ValidationError) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    own = words.get(annotation_of(annotation), "a value of another type")
+    return f"{own} is needed" if own != "a text" else f"a text is needed ({error})"
+
+
+def check_settings(settings: Mapping[str, Value]) -> CellSettings:
+    """What the settings stand for together, with the defaults of all others. Raises ``ConfigError``."""
+    settings = _with_defaults(settings)
+    kinds = [name for name in _LOADS if settings.get(name) is not None]
+    if len(kinds) > 1:
+        raise ConfigError(kinds[1], settings[kinds[1]], f"not together with {kinds[0]}")
+    load_type = _LOADS[kinds[0]] if kinds else DrawnLoad
+    taken = {name for group in (Config, Deployment, load_type, RateSearch) for name in _names(group)}
+    for name in settings:
+        if name not in taken and name not in SLO_NAMES and settings[name] is not None:
+            raise ConfigError(name, settings[name], f"it is not for {_WORDS[load_type]}")
+
+    def build(group: type) -> Any:
+        return group(**{name: settings[name] for name in _names(group) if name in settings})
+
+    limits = {limit: settings.get(name) for name, limit in SLO_NAMES.items()}
+    slo, search = Slo(**limits), build(RateSearch)  # type: ignore[arg-type]
+    if search.find_rate is not None and not slo.limits:
+        raise ConfigError("find_rate", search.find_rate, f"a limit to meet is needed: {', '.join(SLO_NAMES)}")
+    return CellSettings(
+        config=build(Config), deployment=build(Deployment), load=build(load_type), slo=slo, search=search
+    )
+
+
+def _with_defaults(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """A search begins at some rate, and draws requests for the same time at each: of a fixed number, all would be there
+    before a queue has grown, if only they came fast enough."""
+    chosen = {**_DEFAULTS, **settings}
+    is_drawn = all(chosen.get(name) is None for name in _LOADS)
+    if chosen.get("find_rate") is not None and is_drawn and chosen.get("arrivals") is None:
+        chosen["rate"] = 1.0 if chosen.get("rate") is None else chosen["rate"]
+        if chosen.get("num_requests") is None and chosen.get("duration_s") is None:
+            chosen["duration_s"] = DEFAULT_SEARCH_DURATION_S
+    return chosen
+
+
+_WORDS: dict[type, str] = {
+    FileLoad: "requests from a file (workload)",
+    DrawnLoad: "drawn requests (neither workload nor num_sessions is set)",
+    SessionsLoad: "conversations (num_sessions)",
+}
+
+
+def _names(group: type) -> Iterable[str]:
+    return (item.name for item in fields(group))

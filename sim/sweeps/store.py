@@ -1,0 +1,159 @@
+"""Where a sweep keeps its rows, so that it can be killed at any moment and go on later.
+
+A store is a directory. ``sweep.json`` says what sweep it is of. A cell that has been computed is a file of its own in
+``parts``, written under another name and renamed, so that it is there as a whole or not at all. When all cells are
+there, they become the one file ``results.parquet``, and the parts go. What else a killed process leaves behind has a
+name with a dot in front, is never read, and goes when the store is opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from nanovllm.errors import FileError
+from nanovllm.trace.packed import written_whole
+from nanovllm.version import __version__
+from sim.sweeps.run_cell import Row
+from sim.sweeps.sweep import Cell, Sweep
+from sim.sweeps.table import read_rows, write_rows
+
+RESULTS = "results.parquet"
+_MANIFEST, _PARTS, _LOCK = "sweep.json", "parts", ".lock"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``sweep.json`` holds."""
+
+    kind: Literal["nanovllm sweep"] = "nanovllm sweep"
+    schema: Literal[1] = 1
+    version: str = __version__
+    """Of the program that began it."""
+    settings: dict[str, Any]
+    vary: dict[str, list[Any]]
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> Manifest:
+        """Describe a sweep."""
+        return msgspec.convert(
+            msgspec.to_builtins({"settings": sweep.settings, "vary": sweep.vary}, str_keys=True), type=cls
+        )
+
+
+class Store:
+    """The rows of one sweep in a directory. Made by ``open_store``, which lets nobody else write."""
+
+    def __init__(self, path: Path, sweep: Sweep) -> None:
+        self.path = path
+        self._names = sweep.names
+
+    def rows(self) -> dict[str, Row]:
+        """All rows that are there, by the key of their cell. A part that cannot be read (the machine went down, say)
+        counts as not there. Raises ``FileError`` for results that cannot be read."""
+        results = self.path / RESULTS
+        rows = read_rows(results) if results.exists() else []
+        for part in self._parts():
+            rows += _rows_of_part(part)
+        return {row["cell"]: row for row in rows}
+
+    def keep(self, row: Row) -> None:
+        """Store the row of a cell. Raises ``FileError``."""
+        write_rows(self._part(row["cell"]), [row], self._names)
+
+    def finish(self, cells: Sequence[Cell]) -> None:
+        """Put the rows of these cells, which must all be there, into one file, in this order, and let all others go."""
+        if not self._parts():
+            return
+        rows = self.rows()
+        write_rows(self.path / RESULTS, [rows[cell.key] for cell in cells], self._names)
+        for part in self._parts():
+            part.unlink()
+
+    def clean(self) -> None:
+        """Remove what a process that was killed had begun to write."""
+        for pattern in (".*.json", ".*.parquet", f"{_PARTS}/.*.parquet"):
+            for path in self.path.glob(pattern):
+                path.unlink()
+
+    def _part(self, key: str) -> Path:
+        return self.path / _PARTS / f"{key}.parquet"
+
+    def _parts(self) -> list[Path]:
+        return sorted(self._part("*").parent.glob("[!.]*.parquet"))
+
+
+def _rows_of_part(path: Path) -> list[Row]:
+    try:
+        return read_rows(path)
+    except FileError:
+        path.unlink()
+        return []
+
+
+@contextmanager
+def open_store(path: str | Path, sweep: Sweep) -> Iterator[Store]:
+    """The store of a sweep, made if there is none. While the block runs, no other process can open it.
+
+    Raises ``FileError`` if it holds another sweep, cannot be written, or is open elsewhere.
+    """
+    import filelock
+
+    directory = Path(path)
+    lock = filelock.FileLock(directory / _LOCK, timeout=0)
+    try:
+        (directory / _PARTS).mkdir(parents=True, exist_ok=True)
+        with lock:
+            store = Store(directory, sweep)
+            store.clean()
+            _claim(directory, sweep)
+            yield store
+    except filelock.Timeout:
+        raise FileError(directory, "another sweep is writing to it: wait for it, or choose another directory") from None
+    except OSError as error:
+        raise FileError.unwritable(directory, error) from None
+
+
+def read_sweep(path: str | Path) -> Sweep:
+    """The sweep that a store is of. Raises ``FileError``."""
+    manifest = Path(path) / _MANIFEST
+    try:
+        found = msgspec.json.decode(manifest.read_bytes(), type=Manifest)
+    except OSError as error:
+        raise FileError.unreadable(manifest, error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError(manifest, f"does not describe a sweep ({error})") from None
+    return Sweep(settings=found.settings, vary=found.vary)
+
+
+def _claim(directory: Path, sweep: Sweep) -> None:
+    """Write down whose store it is, or make sure that it is the same sweep's."""
+    manifest = directory / _MANIFEST
+    if manifest.exists():
+        difference = _difference(read_sweep(directory), sweep)
+        if difference:
+            raise FileError(directory, f"holds another sweep ({difference}): choose another directory")
+        return
+    if any(path.name not in (_LOCK, _PARTS) for path in directory.iterdir()):
+        raise FileError(directory, "holds files, but no sweep: choose another directory")
+    with written_whole(manifest) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(Manifest.of(sweep)), indent=2) + b"\n")
+
+
+def _difference(there: Sweep, here: Sweep) -> str | None:
+    """The first thing in which two sweeps differ; the order of what they set is none."""
+    for part in ("settings", "vary"):
+        old, new = getattr(there, part), getattr(here, part)
+        for name in (*old, *new):
+            if old.get(name) != new.get(name):
+                return f"{name} is {_told(old.get(name))} there, {_told(new.get(name))} here"
+    return None
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "not set" if value is None else str(value)
