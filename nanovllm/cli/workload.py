@@ -178,7 +178,7 @@ def convert(
     """Convert a public trace (Azure, Mooncake, ShareGPT with token ids) into a workload file."""
     from sim.workload import write_workload
 
-    write_workload(output, list(reading.read(source, allow_text=True)))
+    write_workload(output, reading.read(source, allow_text=True))
 
 
 @app.command(cls=Command, epilog=examples("nanovllm workload check load.jsonl"))
@@ -199,7 +199,7 @@ def check(
         return
     table = Table("", "", title=Text(printable(str(path))), show_header=False)
     for name, value in summary.to_dict().items():
-        table.add_row(name.replace("_", " "), "–" if value is None else f"{value:,g}", style=None)
+        table.add_row(name.replace("_", " "), "–" if value is None else f"{value:,}")
     print_table(table)
 
 

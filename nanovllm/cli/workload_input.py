@@ -11,6 +11,7 @@ from nanovllm.checks import check_positive, check_whole_number
 from nanovllm.errors import ConfigError
 
 if TYPE_CHECKING:
+    from sim.readers import Slice
     from sim.workload import WorkloadRequest
 
 FORMATS = ("auto", "workload", "azure", "mooncake", "sharegpt")
@@ -26,19 +27,31 @@ class WorkloadInput:
     """Leave out so many requests at the beginning."""
     limit: int | None = None
     """Take at most so many requests."""
+    start_s: float = 0.0
+    """Only what comes from so many seconds on."""
+    end_s: float | None = None
+    """Only what comes before so many seconds."""
     rate_scale: float = 1.0
     """2 lets the requests come twice as fast."""
     trace_max_tokens: int | None = None
     """Public traces only: what the scheduler is told as max_tokens of every request; the real length stays hidden
     from it. Without it, each request's max_tokens is its real length."""
+    trace_seed: int = 0
+    """Mooncake traces only: source of the tokens that stand for their hash_ids."""
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ConfigError("format", self.format, f"one of {', '.join(FORMATS)}")
-        check_whole_number("skip", self.skip, 0)
-        if self.limit is not None:
-            check_whole_number("limit", self.limit, 1)
         check_positive("rate_scale", self.rate_scale)
+        check_whole_number("trace_seed", self.trace_seed, 0)
+        _ = self.part  # refuses wrong values
+
+    @property
+    def part(self) -> Slice:
+        """Which requests are kept."""
+        from sim.readers import Slice
+
+        return Slice(skip=self.skip, limit=self.limit, start_s=self.start_s, end_s=self.end_s)
 
     def format_of(self, path: Path) -> str:
         """One of ``FORMATS``, not auto. Raises ``WorkloadError``."""
@@ -58,7 +71,10 @@ class WorkloadInput:
             format=self.format,
             skip=self.skip,
             limit=self.limit,
+            start_s=self.start_s,
+            end_s=self.end_s,
             rate_scale=self.rate_scale,
             trace_max_tokens=self.trace_max_tokens,
+            trace_seed=self.trace_seed,
             allow_text=allow_text,
         )

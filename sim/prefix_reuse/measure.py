@@ -103,7 +103,8 @@ def _told(run: ReuseRun, prompts: Prompts, observer: ReuseObserver) -> Iterator[
     for index, request in enumerate(run.read()):
         token_ids = prompts.token_ids(request, index)
         if request.prompt is None:
-            request = msgspec.structs.replace(request, prompt=token_ids, prompt_len=None, prefix=None, prefix_len=None)
+            known = {"prompt": list(token_ids), "prompt_len": None, "prefix": None, "prefix_len": None}
+            request = msgspec.structs.replace(request, **known)
         observer.expect(request.id, token_ids, None if traced is None else next(traced).hash_ids)
         yield request
 

@@ -1,7 +1,8 @@
 """Public traces as workloads, one module a format. All stream: a trace need not fit into memory.
 
-Every reader takes ``skip`` and ``limit`` (leave out so many requests, then give at most so many), ``rate_scale`` (2
-lets the requests come twice as fast) and ``max_tokens``. Traces tell how many tokens were generated. By default that
+Every reader takes ``start_s`` and ``end_s`` (only what came from so many seconds after the first request on, and before
+so many), ``skip`` and ``limit`` (of these leave out so many, then give at most so many), ``rate_scale`` (2 lets the
+requests come twice as fast) and ``max_tokens``. Traces tell how many tokens were generated. By default that
 is each request's ``max_tokens``; with ``max_tokens=N`` the scheduler is told N of all of them, and the real length
 stays hidden from it. The first request kept arrives at time 0; a request's id is its number in the trace.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from sim.readers.azure import read_azure
 from sim.readers.mooncake import read_mooncake
 from sim.readers.sharegpt import read_sharegpt
+from sim.readers.slices import Slice
 from sim.workload import WorkloadRequest
 
 READERS: dict[str, Callable[..., Iterator[WorkloadRequest]]] = {
@@ -22,4 +24,4 @@ READERS: dict[str, Callable[..., Iterator[WorkloadRequest]]] = {
 }
 """The readers by the name of their format."""
 
-__all__ = ["READERS", "read_azure", "read_mooncake", "read_sharegpt"]
+__all__ = ["READERS", "Slice", "read_azure", "read_mooncake", "read_sharegpt"]

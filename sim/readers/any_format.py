@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from nanovllm.errors import ConfigError, WorkloadError
-from sim.readers import READERS
+from sim.readers import READERS, Slice
 from sim.workload import WorkloadRequest, read_workload
 from sim.workload.files import open_lines, parse_json
 
@@ -25,23 +25,57 @@ def read_requests(
     format: str = "auto",
     skip: int = 0,
     limit: int | None = None,
+    start_s: float = 0.0,
+    end_s: float | None = None,
     rate_scale: float = 1.0,
     trace_max_tokens: int | None = None,
+    trace_seed: int = 0,
     allow_text: bool = False,
 ) -> Iterable[WorkloadRequest]:
     """The requests in order of arrival. A public trace is read as it is needed, a workload file at once.
 
-    ``format``: one of ``FORMATS``. ``skip``, ``limit``, ``rate_scale`` and, for a public trace only,
-    ``trace_max_tokens``: see ``sim.readers``. ``allow_text``: whoever runs it has a tokenizer. Raises
-    ``WorkloadError``, ``ConfigError``.
+    ``format``: one of ``FORMATS``. ``skip``, ``limit``, ``start_s``, ``end_s``, ``rate_scale`` and, for a public trace
+    only, ``trace_max_tokens``: see ``sim.readers``; ``trace_seed``: what tokens are drawn from where a trace tells only
+    which are equal. ``allow_text``: whoever runs it has a tokenizer. Raises ``WorkloadError``, ``ConfigError``.
     """
     name = format if format != "auto" else detect_format(path)
-    if name != "workload":
-        return READERS[name](path, skip=skip, limit=limit, rate_scale=rate_scale, max_tokens=trace_max_tokens)
-    if trace_max_tokens is not None:
-        raise ConfigError("trace_max_tokens", trace_max_tokens, "only for a public trace: this is a workload")
-    requests = list(islice(read_workload(path, allow_text=allow_text)[skip:], limit))
-    return requests if rate_scale == 1.0 else [_sooner(request, rate_scale) for request in requests]
+    part = Slice(skip=skip, limit=limit, start_s=start_s, end_s=end_s)
+    if name == "workload":
+        if trace_max_tokens is not None:
+            raise ConfigError("trace_max_tokens", trace_max_tokens, "only for a public trace: this is a workload")
+        kept = _part_of(read_workload(path, allow_text=allow_text), part, rate_scale)
+        if not kept:
+            raise _nothing_left(path)
+        return kept
+    seed = {"seed": trace_seed} if name == "mooncake" else {}
+    requests = READERS[name](path, **vars(part), rate_scale=rate_scale, max_tokens=trace_max_tokens, **seed)
+    return _at_least_one(path, requests)
+
+
+def _at_least_one(path: Path, requests: Iterable[WorkloadRequest]) -> Iterator[WorkloadRequest]:
+    rest = iter(requests)
+    first = next(rest, None)
+    if first is None:
+        raise _nothing_left(path)
+    yield first
+    yield from rest
+
+
+def _nothing_left(path: Path) -> WorkloadError:
+    return WorkloadError(path, "holds no request in the part that is asked for: skip, limit and times leave none")
+
+
+def _part_of(requests: list[WorkloadRequest], part: Slice, rate_scale: float) -> list[WorkloadRequest]:
+    """Requests that come in the span of time, which begins at 0 then, and faster."""
+    if part.start_s or part.end_s is not None:
+        if requests[0].arrival_step is not None:
+            option = "start_s" if part.start_s else "end_s"
+            raise ConfigError(option, getattr(part, option), "only for arrivals in seconds: these come by step")
+        requests = [request for request in requests if part.has(request.arrival or 0.0)]
+    requests = list(islice(requests[part.skip :], part.limit))
+    if rate_scale == 1.0 and not part.start_s:
+        return requests
+    return [_moved(request, part.start_s, rate_scale) for request in requests]
 
 
 def detect_format(path: Path) -> str:
@@ -56,7 +90,7 @@ def detect_format(path: Path) -> str:
     return next((name for mark, name in _MARKS.items() if mark in fields), "workload")
 
 
-def _sooner(request: WorkloadRequest, rate_scale: float) -> WorkloadRequest:
+def _moved(request: WorkloadRequest, start_s: float, rate_scale: float) -> WorkloadRequest:
     if request.arrival is None:
         return request
-    return msgspec.structs.replace(request, arrival=request.arrival / rate_scale)
+    return msgspec.structs.replace(request, arrival=(request.arrival - start_s) / rate_scale)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from nanovllm.errors import WorkloadError, shown
 from sim.readers.common import TracedRequest, to_workload, whole_number, wrong_field
+from sim.readers.slices import Slice
 from sim.workload import WorkloadRequest
 from sim.workload.files import open_lines
 
@@ -22,11 +23,14 @@ def read_azure(
     *,
     skip: int = 0,
     limit: int | None = None,
+    start_s: float = 0.0,
+    end_s: float | None = None,
     rate_scale: float = 1.0,
     max_tokens: int | None = None,
 ) -> Iterator[WorkloadRequest]:
     """The requests of a trace, see ``sim.readers``; prompts by length, since the trace keeps no content."""
-    return to_workload(path, _rows(path), skip=skip, limit=limit, rate_scale=rate_scale, max_tokens=max_tokens)
+    part = Slice(skip=skip, limit=limit, start_s=start_s, end_s=end_s)
+    return to_workload(path, _rows(path), part, rate_scale=rate_scale, max_tokens=max_tokens)
 
 
 def _rows(path: str | Path) -> Iterator[TracedRequest]:

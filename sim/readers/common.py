@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from nanovllm.checks import check_positive, check_whole_number, whole_number_from
 from nanovllm.errors import ConfigError, WorkloadError
+from sim.readers.slices import Slice
 from sim.workload import WorkloadRequest
 from sim.workload.files import open_lines, parse_json
-
-Row = TypeVar("Row")
 
 
 class TracedRequest(NamedTuple):
@@ -25,50 +23,29 @@ class TracedRequest(NamedTuple):
 
 
 def to_workload(
-    path: str | Path,
-    traced: Iterable[TracedRequest],
-    *,
-    skip: int,
-    limit: int | None,
-    rate_scale: float,
-    max_tokens: int | None,
+    path: str | Path, traced: Iterable[TracedRequest], part: Slice, *, rate_scale: float, max_tokens: int | None
 ) -> Iterator[WorkloadRequest]:
-    """The requests of a trace with their place in it as id, see ``sim.readers``. Prompts are made of those only that
-    are kept. Raises ``ConfigError`` for options, ``WorkloadError`` for a trace that goes back in time."""
-    _check_options(skip, limit, rate_scale, max_tokens)
-    return _to_workload(path, sliced(enumerate(traced), skip, limit), rate_scale, max_tokens)
-
-
-def sliced(rows: Iterable[Row], skip: int, limit: int | None) -> Iterator[Row]:
-    """At most ``limit`` rows, without the first ``skip``."""
-    return islice(islice(rows, skip, None), limit)
-
-
-def _check_options(skip: int, limit: int | None, rate_scale: float, max_tokens: int | None) -> None:
-    for name, value, low in (("skip", skip, 0), ("limit", limit, 1), ("max_tokens", max_tokens, 1)):
-        if value is not None:
-            check_whole_number(name, value, low)
+    """The requests of a part of a trace, with their place in the trace as id, see ``sim.readers``. Prompts are made of
+    those only that are kept. Raises ``ConfigError`` for options, ``WorkloadError`` for what is wrong in the file."""
+    if max_tokens is not None:
+        check_whole_number("max_tokens", max_tokens, 1)
     check_positive("rate_scale", rate_scale)
+    return _to_workload(path, part.cut(path, traced), rate_scale, max_tokens)
 
 
 def _to_workload(
     path: str | Path, traced: Iterable[tuple[int, TracedRequest]], rate_scale: float, max_tokens: int | None
 ) -> Iterator[WorkloadRequest]:
     first_ns: int | None = None
-    latest_ns = 0
-    for index, request in traced:
-        if first_ns is None:
-            first_ns = request.time_ns
-        elif request.time_ns < latest_ns:
-            raise WorkloadError(path, "the request came before the one above it: a trace must be sorted", request.line)
-        latest_ns = request.time_ns
+    for number, request in traced:
+        first_ns = request.time_ns if first_ns is None else first_ns
         num_output_tokens = max(1, request.num_output_tokens)  # the first token is sampled whatever comes
         try:
             yield WorkloadRequest(
-                id=index,
+                id=number,
                 max_tokens=max_tokens or num_output_tokens,
                 output_len=min(num_output_tokens, max_tokens) if max_tokens else None,
-                arrival=(latest_ns - first_ns) / 1e9 / rate_scale,
+                arrival=(request.time_ns - first_ns) / 1e9 / rate_scale,
                 **request.prompt(),
             )
         except ConfigError as error:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.readers.common import TracedRequest, json_lines, sliced, to_workload, whole_number, wrong_field
+from sim.readers.common import TracedRequest, json_lines, to_workload, whole_number, wrong_field
+from sim.readers.slices import Slice
 from sim.token_ids import draw_token_ids
 from sim.workload import WorkloadRequest
 
@@ -23,6 +24,8 @@ def read_mooncake(
     *,
     skip: int = 0,
     limit: int | None = None,
+    start_s: float = 0.0,
+    end_s: float | None = None,
     rate_scale: float = 1.0,
     max_tokens: int | None = None,
     seed: int = 0,
@@ -30,7 +33,8 @@ def read_mooncake(
     """The requests of a trace, see ``sim.readers``. Equal ``hash_ids`` become equal tokens, drawn from ``seed``, so
     that a prefix cache of any block size finds what the trace shares."""
     rows = (_Row.of(path, line, fields).traced(seed) for line, fields in json_lines(path))
-    return to_workload(path, rows, skip=skip, limit=limit, rate_scale=rate_scale, max_tokens=max_tokens)
+    part = Slice(skip=skip, limit=limit, start_s=start_s, end_s=end_s)
+    return to_workload(path, rows, part, rate_scale=rate_scale, max_tokens=max_tokens)
 
 
 class TracedBlocks(NamedTuple):
@@ -40,12 +44,11 @@ class TracedBlocks(NamedTuple):
     num_tokens: int
 
 
-def read_mooncake_blocks(path: str | Path, *, skip: int = 0, limit: int | None = None) -> Iterator[TracedBlocks]:
-    """The blocks of the same requests, without drawing their tokens."""
+def read_mooncake_blocks(path: str | Path, part: Slice) -> Iterator[TracedBlocks]:
+    """The blocks of the requests in a part of a trace, without drawing their tokens."""
     rows = (_Row.of(path, line, fields) for line, fields in json_lines(path))
-    return (
-        TracedBlocks(row.hash_ids, row.num_prompt_tokens + row.num_output_tokens) for row in sliced(rows, skip, limit)
-    )
+    kept = part.cut(path, rows)
+    return (TracedBlocks(row.hash_ids, row.num_prompt_tokens + row.num_output_tokens) for _, row in kept)
 
 
 class _Row(NamedTuple):

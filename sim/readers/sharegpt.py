@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.readers.common import TracedRequest, json_lines, to_workload, whole_number, wrong_field
+from sim.readers.slices import Slice
 from sim.workload import WorkloadRequest
 
 
@@ -19,12 +20,15 @@ def read_sharegpt(
     *,
     skip: int = 0,
     limit: int | None = None,
+    start_s: float = 0.0,
+    end_s: float | None = None,
     rate_scale: float = 1.0,
     max_tokens: int | None = None,
 ) -> Iterator[WorkloadRequest]:
     """The requests of a trace, see ``sim.readers``, with the prompts of the trace."""
     rows = (_request(path, line, fields) for line, fields in json_lines(path))
-    return to_workload(path, rows, skip=skip, limit=limit, rate_scale=rate_scale, max_tokens=max_tokens)
+    part = Slice(skip=skip, limit=limit, start_s=start_s, end_s=end_s)
+    return to_workload(path, rows, part, rate_scale=rate_scale, max_tokens=max_tokens)
 
 
 def _request(path: str | Path, line: int, fields: dict[str, Any]) -> TracedRequest:

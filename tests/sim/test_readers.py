@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from nanovllm.errors import ConfigError, WorkloadError
-from sim.readers import READERS, read_azure, read_mooncake, read_sharegpt
+from sim.readers import READERS, Slice, read_azure, read_mooncake, read_sharegpt
+from sim.readers.any_format import read_requests
+from sim.readers.mooncake import read_mooncake_blocks
 from sim.workload import Prompts, WorkloadRequest, read_workload, to_requests, write_workload
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -57,6 +59,72 @@ def test_slices_rates_and_hidden_lengths(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             READERS["azure"](path, **options)
+
+
+def test_a_span_of_time_is_cut_out_before_requests_are_counted(tmp_path: Path) -> None:
+    path = azure_file(tmp_path)
+
+    def kept(**options: Any) -> list[tuple[object, float | None]]:
+        return [(request.id, request.arrival) for request in read_azure(path, **options)]
+
+    assert kept(start_s=4.314579) == [(1, 0.0), (2, 0.004831), (3, 55.685421)]
+    assert kept(end_s=4.31941) == [(0, 0.0), (1, 4.314579)]
+    assert kept(start_s=1, end_s=60) == [(1, 0.0), (2, 0.004831)]
+    assert kept(start_s=1, skip=1, limit=1) == [(2, 0.0)]
+    assert kept(start_s=1, end_s=60, rate_scale=0.5) == [(1, 0.0), (2, 0.009662)]
+    assert kept(start_s=100) == kept(start_s=5, end_s=6) == []
+    for options, message in (
+        ({"start_s": -1}, "start_s=-1 is not allowed: a number of seconds from 0 upward"),
+        ({"start_s": float("nan")}, "start_s=nan is not allowed"),
+        ({"end_s": 0}, "end_s=0 is not allowed: a number of seconds above start_s=0.0"),
+        ({"start_s": 5, "end_s": 5}, "end_s=5 is not allowed: a number of seconds above start_s=5"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            read_azure(path, **options)
+
+
+def test_what_comes_after_the_part_is_not_read(tmp_path: Path) -> None:
+    path = azure_file(tmp_path, AZURE + "nonsense\n")
+    assert [request.id for request in read_azure(path, limit=2)] == [0, 1]
+    assert [request.id for request in read_azure(path, end_s=50)] == [0, 1, 2]
+    with pytest.raises(WorkloadError, match=r"azure\.csv:6: has 1 cells"):
+        list(read_azure(path))
+
+
+def test_what_is_skipped_must_be_sorted_too(tmp_path: Path) -> None:
+    path = json_file(tmp_path, *({**SHAREGPT, "arrival_time_ns": time_ns} for time_ns in (5, 3, 9)))
+    with pytest.raises(WorkloadError, match=r"trace\.jsonl:2: the request came before the one above it"):
+        list(read_sharegpt(path, skip=2))
+
+
+def test_the_blocks_of_a_part_are_those_of_its_requests(tmp_path: Path) -> None:
+    times = [0, 1000, 1000, 2500]
+    path = json_file(tmp_path, *({**MOONCAKE, "timestamp": t, "hash_ids": [t, n]} for n, t in enumerate(times)))
+    part = Slice(start_s=1, skip=1)
+    blocks = [tuple(blocks) for blocks in read_mooncake_blocks(path, part)]
+    assert blocks == [([1000, 2], 606), ([2500, 3], 606)]
+    assert [request.id for request in read_mooncake(path, start_s=1, skip=1)] == [2, 3]
+
+
+def test_any_file_can_be_cut(tmp_path: Path) -> None:
+    load = [WorkloadRequest(id=n, prompt_len=5, max_tokens=2, arrival=float(n)) for n in range(6)]
+    path = tmp_path / "load.jsonl"
+    write_workload(path, load)
+    with pytest.raises(WorkloadError, match=r"load\.jsonl: holds no request in the part that is asked for"):
+        list(read_requests(path, start_s=6))
+    options: dict[str, Any] = {"start_s": 2, "end_s": 5, "rate_scale": 2.0, "skip": 1}
+    assert [(request.id, request.arrival) for request in read_requests(path, **options)] == [(3, 0.5), (4, 1.0)]
+    assert list(read_requests(path)) == load
+    path = json_file(tmp_path, {**MOONCAKE, "timestamp": 0}, {**MOONCAKE, "timestamp": 3000})
+    first, second = ([request.prompt for request in read_requests(path, trace_seed=seed)] for seed in (0, 1))
+    assert first != second
+    assert [request.id for request in read_requests(path, start_s=1)] == [1]
+    with pytest.raises(WorkloadError, match=r"trace\.jsonl: holds no request in the part that is asked for"):
+        list(read_requests(path, skip=2))
+    write_workload(path, [WorkloadRequest(id=0, prompt_len=5, max_tokens=2, arrival_step=3)])
+    for name, allowed in (("start_s", 1.0), ("end_s", 9.0)):
+        with pytest.raises(ConfigError, match=f"{name}={allowed} is not allowed: only for arrivals in seconds"):
+            read_requests(path, **{name: allowed})
 
 
 def test_mooncake_ids_become_equal_tokens(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from nanovllm.config import Config
 from nanovllm.errors import ConfigError
 from sim.generators import Conversation, SharedPrefixes, fixed, independent_requests, poisson, sessions, uniform
 from sim.prefix_reuse import GAINS, MISSES, ReuseRun, account_for_reuse, num_blocks_for_all, reuse_by_pool
-from sim.readers import read_mooncake
+from sim.readers import Slice, read_mooncake
 from sim.readers.mooncake import read_mooncake_blocks
 from sim.workload import WorkloadRequest
 from tests.sim.test_readers import data_file
@@ -91,7 +91,7 @@ def test_ids_of_a_trace_tell_of_last_blocks_as_well(tmp_path: Path) -> None:
     run = ReuseRun(
         config=Config(kvcache_block_size=512),
         read=partial(read_mooncake, path),
-        read_blocks=partial(read_mooncake_blocks, path),
+        read_blocks=partial(read_mooncake_blocks, path, Slice()),
     )
     account = account_for_reuse(run)
     assert account.num_blocks == 3 + 3 + 4 + 2
@@ -102,14 +102,14 @@ def test_ids_of_a_trace_tell_of_last_blocks_as_well(tmp_path: Path) -> None:
 def test_the_mooncake_trace() -> None:
     """Its first minutes: the whole of it takes longer. All that an endless cache misses are last blocks."""
     path = data_file("mooncake_synthetic.jsonl")
-    ids = [block for blocks in read_mooncake_blocks(path) for block in blocks.hash_ids]
+    ids = [block for blocks in read_mooncake_blocks(path, Slice()) for block in blocks.hash_ids]
     assert (len(ids), len(ids) - len(set(ids))) == (121_877, 77_953)
     run = ReuseRun(
         config=Config(kvcache_block_size=512),
         read=partial(read_mooncake, path, limit=300),
-        read_blocks=partial(read_mooncake_blocks, path, limit=300),
+        read_blocks=partial(read_mooncake_blocks, path, Slice(limit=300)),
     )
     account = account_for_reuse(run)
-    assert account.num_prompt_blocks == sum(len(b.hash_ids) for b in read_mooncake_blocks(path, limit=300))
+    assert account.num_prompt_blocks == sum(len(b.hash_ids) for b in read_mooncake_blocks(path, Slice(limit=300)))
     assert account.num_repeats - account.misses["last_partial"] == account.num_hits
     assert set(account.misses) == {"last_partial"}
