@@ -6,7 +6,6 @@ count of a block is the number of block tables that hold it.
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
@@ -252,7 +251,7 @@ class BlockManager:
         is_known = num_blocks * size < seq.num_tokens or seq.last_token != UNKNOWN_TOKEN
         assert is_known, f"{seq!r} is hashed with a token that is not known yet"
         width_bytes = size * 4
-        data = array("I", seq.token_ids[first * size : num_blocks * size]).tobytes()
+        data = seq.token_bytes(first * size, num_blocks * size)
         parent_hash = seq.block_hashes[-1] if first else 0
         for start in range(0, len(data), width_bytes):
             tokens = data[start : start + width_bytes]

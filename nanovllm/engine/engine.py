@@ -87,10 +87,10 @@ class Engine:
         return seq
 
     def _check_vocabulary(self, seq: Sequence) -> None:
-        if self.vocab_size is not None and max(seq.token_ids) >= self.vocab_size:
+        if self.vocab_size is not None and max(seq.prompt) >= self.vocab_size:
             raise RequestError(
                 "bad_token_id",
-                f"request {seq.request_id!r}: the prompt holds token id {max(seq.token_ids)}, "
+                f"request {seq.request_id!r}: the prompt holds token id {max(seq.prompt)}, "
                 f"but the vocabulary ends at {self.vocab_size - 1}",
             )
 

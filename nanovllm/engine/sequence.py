@@ -57,6 +57,7 @@ class Sequence:
         "num_tokens",
         "num_tokens_limit",
         "priority",
+        "prompt",
         "request_id",
         "sampling_params",
         "status",
@@ -72,13 +73,16 @@ class Sequence:
         stop_condition: Callable[[Sequence], bool] | None = None,
         priority: int = 0,
     ) -> None:
-        """``token_ids``: the prompt. ``request_id``: None lets the scheduler number it.
+        """``token_ids``: the prompt, which ``prompt`` keeps as it was.
+
+        ``request_id``: None lets the scheduler number it.
 
         ``stop_condition``: asked after each new token whether the request ends here (reason ``stop``).
         ``priority``: for the policy ``priority``; the lower, the earlier.
         Raises ``RequestError`` for an empty prompt or ids that are no token ids.
         """
-        self.token_ids = _checked_token_ids(token_ids)
+        self.prompt = _checked_token_ids(token_ids)
+        self.token_ids = self.prompt.tolist()
         self.sampling_params = SamplingParams() if sampling_params is None else sampling_params
         self.request_id = cast(RequestId, request_id)  # None only until the scheduler numbers it
         self.stop_condition = stop_condition
@@ -122,6 +126,12 @@ class Sequence:
         num_known_tokens = self.num_tokens - (self.last_token == UNKNOWN_TOKEN)
         return self.token_ids[self.num_prompt_tokens : num_known_tokens]
 
+    def token_bytes(self, start: int, end: int) -> bytes:
+        """The tokens ``[start, end)``, 32 bits each: what blocks are hashed by. Those of a prompt are there as such."""
+        if end <= self.num_prompt_tokens:
+            return self.prompt[start:end].tobytes()
+        return array("I", self.token_ids[start:end]).tobytes()
+
     @property
     def last_token(self) -> int:
         """The newest token: what a decode step computes."""
@@ -147,11 +157,12 @@ class Sequence:
         )
 
 
-def _checked_token_ids(token_ids: TokenIds[int]) -> list[int]:
+def _checked_token_ids(token_ids: TokenIds[int]) -> array[int]:
     if len(token_ids) == 0:
         raise RequestError("empty_prompt", "the prompt is empty: at least one token is needed")
     try:
-        return array("I", list(token_ids)).tolist()  # a list: of bytes, an array would take the memory
+        # Else a list: of bytes, an array would take the memory.
+        return array("I", token_ids if isinstance(token_ids, array) else list(token_ids))
     except (TypeError, OverflowError):
         wrong = next(token for token in token_ids if not _is_token_id(token))
         raise RequestError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nanovllm.engine.request import Request
 from nanovllm.errors import ConfigError
-from sim.token_ids import DEFAULT_VOCAB_SIZE, own_token_ids, prefix_token_ids
+from sim.token_ids import DEFAULT_VOCAB_SIZE, own_tokens, prefix_tokens
 from sim.workload.request import WorkloadRequest
 
 Tokenize = Callable[[str], list[int]]
@@ -23,7 +23,7 @@ class Prompts:
     tokenize: Tokenize | None = None
     """Makes token ids of ``text``. Without it, such a request raises ``ConfigError``."""
 
-    def token_ids(self, request: WorkloadRequest, index: int) -> list[int]:
+    def token_ids(self, request: WorkloadRequest, index: int) -> Sequence[int]:
         """The prompt of ``request``, which is number ``index`` of its workload."""
         if request.prompt is not None:
             return request.prompt
@@ -33,9 +33,9 @@ class Prompts:
             return self.tokenize(request.text)
         assert request.prompt_len is not None, f"request {request.id!r} was made without a prompt"
         if request.prefix is None or not request.prefix_len:
-            return own_token_ids(index, request.prompt_len, self.seed, self.vocab_size)
-        shared = prefix_token_ids(request.prefix, request.prefix_len, self.seed, self.vocab_size)
-        return shared + own_token_ids(index, request.prompt_len - request.prefix_len, self.seed, self.vocab_size)
+            return own_tokens(index, request.prompt_len, self.seed, self.vocab_size)
+        shared = prefix_tokens(request.prefix, request.prefix_len, self.seed, self.vocab_size)
+        return shared + own_tokens(index, request.prompt_len - request.prefix_len, self.seed, self.vocab_size)
 
 
 def to_requests(workload: Iterable[WorkloadRequest], prompts: Prompts | None = None) -> Iterator[Request]:
