@@ -59,7 +59,7 @@ docs: $(VENV)/.docs ## Build the documentation into docs/_build/html
 constraints: $(VENV)/.dev ## Pin the newest releases that fit pyproject.toml in constraints.txt
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-annotate \
-	  --extra engine --extra viz --extra notebooks --extra docs --extra dev \
+	  --extra engine --extra viz --extra cluster --extra notebooks --extra docs --extra dev \
 	  --custom-compile-command 'make constraints' --output-file constraints.txt pyproject.toml
 
 .PHONY: clean
@@ -76,7 +76,7 @@ help: ## List the targets
 # A stamp per set of extras; newer than its sources means nothing to install. The documentation needs no torch.
 
 $(VENV)/.demo: EXTRAS := engine,viz
-$(VENV)/.dev: EXTRAS := notebooks,dev
+$(VENV)/.dev: EXTRAS := cluster,notebooks,dev
 $(VENV)/.docs: EXTRAS := viz,docs
 
 $(VENV)/.dev: $(VENV)/.demo
