@@ -11,7 +11,7 @@ import pytest
 from sim.calibration import write_calibration
 from tests.cli.conftest import Outcome, RunCommand
 from tests.cli.test_main import COMMANDS
-from tests.cli.test_simulate import AZURE
+from tests.cli.test_simulate import AZURE, MOONCAKE
 from tests.docs.examples import DOCS
 from tests.sim.comparison_files import example_calibration, write_vllm_run
 from tests.sim.latency_files import write_tables
@@ -55,6 +55,7 @@ def test_the_examples_of_the_help_run(run_line: RunCommand, workload: Path, trac
         shutil.copy(trace, tmp_path / name)
     shutil.copy(workload, tmp_path / "load.jsonl")
     (tmp_path / "AzureLLMInferenceTrace_conv.csv").write_text(AZURE)
+    (tmp_path / "mooncake.jsonl").write_text(MOONCAKE)
     (tmp_path / "prompts.txt").write_text("The quick\nbrown fox\n")
     lines = [line.strip() for command in COMMANDS.values() for line in (command.epilog or "").splitlines()]
     lines = [line for line in lines if line.startswith("nanovllm ") and not line.startswith(WITH_LARGE_MODELS)]
