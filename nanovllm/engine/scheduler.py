@@ -238,7 +238,7 @@ class Scheduler:
             if seq.num_cached_tokens < seq.num_tokens:
                 continue
             # As Sequence.append_token; most tokens end nothing. A call for each would show, here too.
-            seq.token_ids.append(token_id)
+            seq.generated.append(token_id)
             num_tokens = seq.num_tokens = seq.num_tokens + 1
             request_ids.append(seq.request_id)
             appended.append(token_id)
@@ -262,9 +262,9 @@ class Scheduler:
         ended, then or now; of one that ended by its length, the token may show another reason."""
         ended: list[Sequence] = []
         for seq, token_id in zip(seqs, token_ids, strict=True):
-            if seq.token_ids[-1] != UNKNOWN_TOKEN:
+            if seq.last_token != UNKNOWN_TOKEN:
                 continue
-            seq.token_ids[-1] = token_id
+            seq.generated[-1] = token_id
             reason = self._finish_reason(seq, token_id)
             if reason is None:
                 continue

@@ -31,6 +31,9 @@ class Sequence:
     Knows neither block size nor engine, so sequences of engines with different block sizes live side by side.
 
     ============================ ==========================================================================
+    ``prompt``                   the tokens submitted, an array: of all that wait, lists would take ten times
+                                 the memory
+    ``generated``                the tokens sampled since; the newest may be ``UNKNOWN_TOKEN``
     ``num_prompt_tokens``        length of the prompt as submitted
     ``num_tokens``               prompt + generated tokens, the newest included
     ``num_cached_tokens``        tokens whose KV is in the cache: prefix hits + all that was computed; the
@@ -48,6 +51,7 @@ class Sequence:
         "block_tokens",
         "end_token_ids",
         "finish_reason",
+        "generated",
         "num_cached_tokens",
         "num_preemptions",
         "num_prefix_hit_tokens",
@@ -62,7 +66,6 @@ class Sequence:
         "sampling_params",
         "status",
         "stop_condition",
-        "token_ids",
     )
 
     def __init__(
@@ -73,16 +76,14 @@ class Sequence:
         stop_condition: Callable[[Sequence], bool] | None = None,
         priority: int = 0,
     ) -> None:
-        """``token_ids``: the prompt, which ``prompt`` keeps as it was.
-
-        ``request_id``: None lets the scheduler number it.
+        """``token_ids``: the prompt. ``request_id``: None lets the scheduler number it.
 
         ``stop_condition``: asked after each new token whether the request ends here (reason ``stop``).
         ``priority``: for the policy ``priority``; the lower, the earlier.
         Raises ``RequestError`` for an empty prompt or ids that are no token ids.
         """
         self.prompt = _checked_token_ids(token_ids)
-        self.token_ids = self.prompt.tolist()
+        self.generated: list[int] = []
         self.sampling_params = SamplingParams() if sampling_params is None else sampling_params
         self.request_id = cast(RequestId, request_id)  # None only until the scheduler numbers it
         self.stop_condition = stop_condition
@@ -90,7 +91,7 @@ class Sequence:
         self.status = SequenceStatus.WAITING
         self.finish_reason: str | None = None
 
-        self.num_prompt_tokens = self.num_tokens = len(self.token_ids)
+        self.num_prompt_tokens = self.num_tokens = len(self.prompt)
         self.num_tokens_limit = self.num_tokens + self.sampling_params.max_tokens
         self.num_cached_tokens = 0
         self.num_scheduled_tokens = 0
@@ -115,37 +116,51 @@ class Sequence:
         """Tokens generated so far."""
         return self.num_tokens - self.num_prompt_tokens
 
+    # ---- tokens ----------------------------------------------------------------------------------------------
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All tokens, the newest included. A new list each time: ``tokens`` makes no more than are asked for."""
+        return [*self.prompt, *self.generated]
+
     @property
     def prompt_token_ids(self) -> list[int]:
         """The prompt as submitted."""
-        return self.token_ids[: self.num_prompt_tokens]
+        return self.prompt.tolist()
 
     @property
     def completion_token_ids(self) -> list[int]:
         """The tokens generated so far, as far as they are known."""
-        num_known_tokens = self.num_tokens - (self.last_token == UNKNOWN_TOKEN)
-        return self.token_ids[self.num_prompt_tokens : num_known_tokens]
-
-    def token_bytes(self, start: int, end: int) -> bytes:
-        """The tokens ``[start, end)``, 32 bits each: what blocks are hashed by. Those of a prompt are there as such."""
-        if end <= self.num_prompt_tokens:
-            return self.prompt[start:end].tobytes()
-        return array("I", self.token_ids[start:end]).tobytes()
+        return self.generated[:-1] if self.last_token == UNKNOWN_TOKEN else self.generated.copy()
 
     @property
     def last_token(self) -> int:
         """The newest token: what a decode step computes."""
-        return self.token_ids[-1]
+        return self.generated[-1] if self.generated else self.prompt[-1]
+
+    def tokens(self, start: int, end: int) -> list[int]:
+        """The tokens ``[start, end)``."""
+        num_prompt_tokens = self.num_prompt_tokens
+        if start >= num_prompt_tokens:
+            return self.generated[start - num_prompt_tokens : end - num_prompt_tokens]
+        of_prompt = self.prompt[start:end].tolist()
+        return of_prompt if end <= num_prompt_tokens else of_prompt + self.generated[: end - num_prompt_tokens]
+
+    def token_bytes(self, start: int, end: int) -> bytes:
+        """The tokens ``[start, end)``, 32 bits each, by which blocks are hashed."""
+        if end <= self.num_prompt_tokens:
+            return self.prompt[start:end].tobytes()
+        return array("I", self.tokens(start, end)).tobytes()
+
+    def append_token(self, token_id: int) -> None:
+        """Add a sampled token. Its KV is computed in the next step that schedules this sequence."""
+        self.generated.append(token_id)
+        self.num_tokens += 1
 
     @property
     def is_finished(self) -> bool:
         """Whether the sequence has left the engine, for whatever reason."""
         return self.status is SequenceStatus.FINISHED
-
-    def append_token(self, token_id: int) -> None:
-        """Add a sampled token. Its KV is computed in the next step that schedules this sequence."""
-        self.token_ids.append(token_id)
-        self.num_tokens += 1
 
     def __len__(self) -> int:
         return self.num_tokens

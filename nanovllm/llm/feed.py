@@ -37,7 +37,7 @@ class Feed:
                 text = live.text.text
                 if len(text) == self._num_characters:
                     return None
-                token_ids = live.sequence.token_ids[live.sequence.num_prompt_tokens + self._num_tokens :]
+                token_ids = live.sequence.completion_token_ids[self._num_tokens :]
         new_text = text[self._num_characters :]
         self._num_characters += len(new_text)
         self._num_tokens += len(token_ids)

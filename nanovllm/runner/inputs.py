@@ -59,7 +59,7 @@ def build_step_inputs(sequences: list[Sequence], block_size: int, device: torch.
 
 def _scheduled_token_ids(sequences: list[Sequence], num_tokens: int) -> np.ndarray:
     slices = (
-        seq.token_ids[seq.num_cached_tokens : seq.num_cached_tokens + seq.num_scheduled_tokens] for seq in sequences
+        seq.tokens(seq.num_cached_tokens, seq.num_cached_tokens + seq.num_scheduled_tokens) for seq in sequences
     )
     return np.fromiter(chain.from_iterable(slices), dtype=np.int64, count=num_tokens)
 

@@ -45,7 +45,7 @@ class Originals:
         self._num_numbered += 1
         num_known_tokens = _num_known_tokens(seq)
         self._told[seq] = _Told(number, num_known_tokens)
-        params, token_ids = seq.sampling_params, seq.token_ids[:num_known_tokens]
+        params, token_ids = seq.sampling_params, seq.tokens(0, num_known_tokens)
         draws = params.temperature, params.top_k, params.top_p, params.min_p, params.seed
         return NewSequence(number, repr(seq.request_id), token_ids, *draws)
 
@@ -58,7 +58,7 @@ class Originals:
             seq.num_cached_tokens,
             seq.num_scheduled_tokens,
             seq.num_preemptions,
-            seq.token_ids[told.num_tokens :],
+            seq.tokens(told.num_tokens, seq.num_tokens),
             seq.block_table[told.num_blocks :],
         )
         told.num_tokens, told.num_blocks = _num_known_tokens(seq), len(seq.block_table)
@@ -83,9 +83,10 @@ class Mirrors:
         if seq.num_preemptions != change.num_preemptions:
             seq.num_preemptions = change.num_preemptions
             seq.block_table.clear()
-        del seq.token_ids[_num_known_tokens(seq) :]
-        seq.token_ids += change.new_tokens
-        seq.num_tokens = len(seq.token_ids)
+        if seq.last_token == UNKNOWN_TOKEN:
+            seq.generated.pop()
+        seq.generated += change.new_tokens
+        seq.num_tokens = seq.num_prompt_tokens + len(seq.generated)
         seq.block_table += change.new_blocks
         seq.num_cached_tokens = change.num_cached_tokens
         seq.num_scheduled_tokens = change.num_scheduled_tokens
@@ -93,7 +94,7 @@ class Mirrors:
 
 
 def _num_known_tokens(seq: Sequence) -> int:
-    return len(seq.token_ids) - (seq.token_ids[-1] == UNKNOWN_TOKEN)
+    return seq.num_tokens - (seq.last_token == UNKNOWN_TOKEN)
 
 
 def _mirror(new: NewSequence) -> Sequence:

@@ -112,7 +112,7 @@ def test_ids_and_draws_arrive_as_they_are(request_id: int | str) -> None:
     params = {"temperature": 0.7, "top_k": 2**62, "top_p": 0.3, "min_p": 0.1, "seed": 2**64 - 1}
     seq = request(request_id, 3, **params).to_sequence()
     seq.num_scheduled_tokens = 3
-    seq.token_ids[0] = 2**32 - 1
+    seq.prompt[0] = 2**32 - 1
     order = decode_order(encode(Originals().tell(ScheduledBatch([seq], True))))
     assert isinstance(order, Step)
     (mirror,) = Mirrors().follow(order)
