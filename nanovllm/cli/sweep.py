@@ -66,6 +66,9 @@ def sweep(
     ] = None,
     cliff: Annotated[Path | None, typer.Option(help="Draw what the size of the KV pool does into this file.")] = None,
     heatmap: Annotated[Path | None, typer.Option(help="Draw a column over two settings that vary.")] = None,
+    routers: Annotated[
+        Path | None, typer.Option(help="Draw what routers make of more and more replicas into this file.")
+    ] = None,
     value: Annotated[
         str, typer.Option(metavar="COLUMN", help="The column of the heatmap.")
     ] = "time_to_first_token_p99_s",
@@ -82,7 +85,7 @@ def sweep(
     """
     from sim.sweeps import run_sweep
 
-    figures = SweepFigures(pareto=pareto, cliff=cliff, heatmap=heatmap, value=value)
+    figures = SweepFigures(pareto=pareto, cliff=cliff, heatmap=heatmap, routers=routers, value=value)
     _check_files(figures, file)
     chosen = _choose_sweep(file, vary or [], set_ or [], store)
     figures.check(chosen)

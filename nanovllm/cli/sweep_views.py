@@ -100,13 +100,14 @@ class SweepFigures:
     pareto: Path | None
     cliff: Path | None
     heatmap: Path | None
+    routers: Path | None
     value: str
     """The column that the heatmap shows."""
 
     @property
     def paths(self) -> list[Path]:
         """The files that are written."""
-        return [path for path in (self.pareto, self.cliff, self.heatmap) if path is not None]
+        return [path for path in (self.pareto, self.cliff, self.heatmap, self.routers) if path is not None]
 
     def check(self, sweep: Sweep) -> None:
         """Raise ``UserError`` for pictures that the sweep does not give, before it runs."""
@@ -118,6 +119,8 @@ class SweepFigures:
             picture_path(path)
         if self.cliff is not None and "num_kvcache_blocks" not in sweep.varied:
             raise UserError("a cliff is drawn over num_kvcache_blocks: let it vary")
+        if self.routers is not None and set(sweep.varied) != {"replicas", "router"}:
+            raise UserError("routers are drawn over replicas: let router and replicas vary, and nothing else")
         if self.heatmap is not None:
             if len(sweep.varied) != 2:
                 raise UserError(f"a heat map is drawn over two settings that vary, here are {len(sweep.varied)}")
@@ -128,7 +131,12 @@ class SweepFigures:
 
     def draw(self, result: SweepResult) -> None:
         """Write the pictures."""
-        drawings = ((self.pareto, _draw_pareto), (self.cliff, _draw_cliff), (self.heatmap, self._draw_heatmap))
+        drawings = (
+            (self.pareto, _draw_pareto),
+            (self.cliff, _draw_cliff),
+            (self.heatmap, self._draw_heatmap),
+            (self.routers, _draw_routers),
+        )
         for path, draw in drawings:
             if path is not None:
                 from viz.figures.plot import save
@@ -179,6 +187,25 @@ def _draw_cliff(result: SweepResult) -> Any:
             )
             lines.setdefault(_label(row, others), []).append(point)
     return pool_cliffs(lines)
+
+
+def _draw_routers(result: SweepResult) -> Any:
+    from viz.figures import RoutingPoint, routing
+
+    return routing(
+        [
+            RoutingPoint(
+                router=row["router"],
+                num_replicas=row["replicas"],
+                hit_rate=row["hit_rate"],
+                time_to_first_token_p50_s=row["time_to_first_token_p50_s"],
+                time_to_first_token_p99_s=row[LATENCY],
+                load_imbalance=row["load_imbalance"],
+            )
+            for row in result.rows
+            if row["status"] == "completed"
+        ]
+    )
 
 
 def _label(row: Row, names: Sequence[str]) -> str:

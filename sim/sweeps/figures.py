@@ -21,7 +21,7 @@ _TYPES_OF_METRICS: dict[str, Any] = {
     name: annotation for name, annotation in get_type_hints(Metrics).items() if name not in _LEFT_OUT
 }
 _OF_SLO = ("slo_attainment", "goodput_requests_per_s", "goodput_tokens_per_s", "fluid_share")
-_OF_DEPLOYMENT = ("num_blocks", "num_gpus")
+_OF_DEPLOYMENT: dict[str, type] = {"num_blocks": int, "num_gpus": int, "load_imbalance": float}
 _OF_SEARCH: dict[str, type] = {"highest_rate": float, "lowest_failing_rate": float, "num_simulations": int}
 
 
@@ -37,7 +37,7 @@ def _types() -> dict[str, type]:
         **known,
         **dict.fromkeys(_OF_SLO, float),
         **time_spent,
-        **dict.fromkeys(_OF_DEPLOYMENT, int),
+        **_OF_DEPLOYMENT,
         **_OF_SEARCH,
     }
 

@@ -101,6 +101,7 @@ def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
         "lookahead": cell.config.lookahead,
         "record": False,
     }
+    load_imbalance = 1.0
     if num_replicas == 1:
         parts = [simulate(chosen.config, requests, emit=collectors[0].apply, **common)]
     else:
@@ -109,7 +110,7 @@ def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
         cluster = simulate_cluster(
             chosen.config, requests, num_replicas=num_replicas, router=router, emits=emits, **common
         )
-        parts = cluster.replicas
+        parts, load_imbalance = cluster.replicas, cluster.load_imbalance
     metrics = merge_collectors(collectors)
     time_spent = reduce(add, (part.time_spent for part in parts), StepTime())
     return _Run(
@@ -117,6 +118,7 @@ def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
             **figures_of(metrics, time_spent),
             "num_blocks": collectors[0].pool.num_blocks,
             "num_gpus": num_replicas * chosen.config.tensor_parallel_size,
+            "load_imbalance": load_imbalance,
             "num_simulations": 1,
         },
         _attainment(metrics),
