@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import logging
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,7 +259,7 @@ class _LinesReader:
             with open_for_reading(self.path) as file:
                 for line in file:
                     self._num_lines += 1
-                    yield line
+                    yield line.removeprefix(BOM_UTF8) if self._num_lines == 1 else line  # some editors put one
         except EOFError:  # what gzip says of a stream without an end
             self.problem = f"{self.path}:{self._num_lines}: the compressed file was cut after this line"
         except (gzip.BadGzipFile, zlib.error) as error:

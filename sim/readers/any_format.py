@@ -15,8 +15,11 @@ from sim.workload.files import open_lines, parse_json
 
 FORMATS = ("auto", "workload", *READERS)
 """auto: told by the file's first line."""
-_MARKS = {"hash_ids": "mooncake", "input_tok_ids": "sharegpt"}
-"""Fields that tell a format."""
+_MARKS = {
+    **dict.fromkeys(("timestamp", "input_length", "output_length", "hash_ids"), "mooncake"),
+    **dict.fromkeys(("arrival_time_ns", "input_tok_ids", "input_toks", "output_toks"), "sharegpt"),
+}
+"""Fields that tell a format, even where others are missing."""
 
 
 def read_requests(

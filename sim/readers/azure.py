@@ -12,6 +12,7 @@ from pathlib import Path
 from nanovllm.errors import WorkloadError, shown
 from sim.readers.common import TracedRequest, to_workload, whole_number, wrong_field
 from sim.readers.slices import Slice
+from sim.token_ids import MAX_DRAWN_TOKENS
 from sim.workload import WorkloadRequest
 from sim.workload.files import open_lines
 
@@ -50,15 +51,19 @@ def _rows(path: str | Path) -> Iterator[TracedRequest]:
 
 
 def _request(path: str | Path, line: int, cells: dict[str, str]) -> TracedRequest:
-    # Longer numbers are refused below; Python would not even read the longest.
-    numbers = {name: int(cell) if cell.isdecimal() and len(cell) < 20 else cell for name, cell in cells.items()}
-    num_prompt_tokens = whole_number(path, line, numbers, "ContextTokens", 1)
+    numbers = {name: int(cell) if _is_number(cell) else cell for name, cell in cells.items()}
+    num_prompt_tokens = whole_number(path, line, numbers, "ContextTokens", 1, MAX_DRAWN_TOKENS)
     num_output_tokens = whole_number(path, line, numbers, "GeneratedTokens")
     try:
         time_ns = _nanoseconds(cells["TIMESTAMP"])
     except ValueError:
         raise wrong_field(path, line, cells, "TIMESTAMP", "a time such as 2023-11-16 18:15:46.6805900") from None
     return TracedRequest(line, time_ns, num_output_tokens, lambda: {"prompt_len": num_prompt_tokens})
+
+
+def _is_number(cell: str) -> bool:
+    """Longer ones are refused as too large; Python would not even read the longest."""
+    return cell.isascii() and cell.isdecimal() and len(cell) < 20
 
 
 def _nanoseconds(timestamp: str) -> int:

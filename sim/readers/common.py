@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nanovllm.checks import check_positive, check_whole_number, whole_number_from
+from nanovllm.checks import MAX_WHOLE_NUMBER, check_positive, check_whole_number, whole_number_from
 from nanovllm.errors import ConfigError, WorkloadError
 from sim.readers.slices import Slice
 from sim.workload import WorkloadRequest
@@ -61,12 +61,14 @@ def json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise WorkloadError(path, "holds no request: one JSON object a line is needed")
 
 
-def whole_number(path: str | Path, line: int, fields: Mapping[str, Any], name: str, low: int = 0) -> int:
-    """The field ``name``, a whole number from ``low`` upward. Raises ``WorkloadError``."""
+def whole_number(
+    path: str | Path, line: int, fields: Mapping[str, Any], name: str, low: int = 0, high: int = MAX_WHOLE_NUMBER
+) -> int:
+    """The field ``name``, a whole number from ``low`` to ``high``. Raises ``WorkloadError``."""
     if name not in fields:
         raise wrong_field(path, line, fields, name, whole_number_from(low))
     try:
-        check_whole_number(name, fields[name], low)
+        check_whole_number(name, fields[name], low, high)
     except ConfigError as error:
         raise WorkloadError(path, str(error), line) from None
     return int(fields[name])

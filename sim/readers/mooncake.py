@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sim.readers.common import TracedRequest, json_lines, to_workload, whole_number, wrong_field
 from sim.readers.slices import Slice
-from sim.token_ids import draw_token_ids
+from sim.token_ids import MAX_DRAWN_TOKENS, draw_token_ids
 from sim.workload import WorkloadRequest
 
 HASH_BLOCK_SIZE = 512
@@ -63,7 +63,7 @@ class _Row(NamedTuple):
         """Raises ``WorkloadError`` for a field that is missing or wrong."""
         time_ns = whole_number(path, line, fields, "timestamp") * 10**6
         num_output_tokens = whole_number(path, line, fields, "output_length")
-        num_prompt_tokens = whole_number(path, line, fields, "input_length", 1)
+        num_prompt_tokens = whole_number(path, line, fields, "input_length", 1, MAX_DRAWN_TOKENS)
         hash_ids = fields.get("hash_ids")
         num_ids = -(-num_prompt_tokens // HASH_BLOCK_SIZE)
         if not isinstance(hash_ids, list) or len(hash_ids) != num_ids or set(map(type, hash_ids)) != {int}:

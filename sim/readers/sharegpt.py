@@ -1,5 +1,5 @@
 """ShareGPT-style traces with token ids: JSON Lines with ``input_tok_ids``, ``output_toks`` (how many tokens were
-generated) and ``arrival_time_ns``; ``input_toks`` and ``output_tok_ids`` may stand beside them.
+generated) and ``arrival_time_ns``; ``input_toks`` (how many ids there are), ``output_tok_ids`` may stand beside them.
 
 Source: the workloads of LLMServingSim 2.0, https://github.com/casys-kaist/LLMServingSim, cut from ShareGPT.
 """
@@ -37,4 +37,6 @@ def _request(path: str | Path, line: int, fields: dict[str, Any]) -> TracedReque
     ids = fields.get("input_tok_ids")
     if not isinstance(ids, list) or not ids or not all(type(token) is int and token >= 0 for token in ids):
         raise wrong_field(path, line, fields, "input_tok_ids", "a list of one or more token ids")
+    if "input_toks" in fields and fields["input_toks"] != len(ids):
+        raise wrong_field(path, line, fields, "input_toks", f"{len(ids)}, as many as input_tok_ids has")
     return TracedRequest(line, time_ns, num_output_tokens, lambda: {"prompt": ids})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
@@ -122,11 +123,17 @@ def _check_one_kind_of_arrival(path: str | Path, line: int, request: WorkloadReq
 
 
 def parse_json(path: str | Path, line: int, data: bytes) -> dict[str, Any]:
-    """The JSON object of one line. Raises ``WorkloadError`` for anything else."""
+    """The JSON object of one line. Raises ``WorkloadError`` for anything else.
+
+    ``NaN`` and ``Infinity``, which many programs write, are read as numbers: who needs the field refuses it by name.
+    """
     try:
         fields = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WorkloadError(path, f"is not JSON ({error})", line) from None
+        try:
+            fields = json.loads(data.decode())
+        except (ValueError, RecursionError):
+            raise WorkloadError(path, f"is not JSON ({error})", line) from None
     if not isinstance(fields, dict):
         raise WorkloadError(path, f"holds a {type(fields).__name__}: a JSON object is needed", line)
     return fields

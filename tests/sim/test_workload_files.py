@@ -135,8 +135,11 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         '{"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": 1' + "0" * 400 + "}",
         "arrival=1000000000000000000000000000...00000000000000000000000000000 is not allowed: a number of seconds",
     ),
-    "infinite arrival": ('{"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": 1e400}', "is not JSON"),
-    "arrival that is no number": ('{"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": NaN}', "is not JSON"),
+    "infinite arrival": ('{"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": 1e400}', "arrival=inf is not allowed"),
+    "arrival that is no number": (
+        '{"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": NaN}',
+        "arrival=nan is not allowed",
+    ),
     "huge step": ({**GOOD, "arrival_step": 2**63}, "arrival_step=9223372036854775808 is not allowed: at most"),
     "huge seed": ({**GOOD, "seed": 2**64}, "seed=18446744073709551616 is not allowed: at most 18446744073709551615"),
     "huge unknown field": ({**GOOD, "x" * 10**5: 1}, "'xxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxx"),
