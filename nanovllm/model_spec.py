@@ -51,10 +51,10 @@ class ModelSpec:
         """Read ``config.json`` of a model directory. Raises ``ModelError``."""
         path = Path(directory) / "config.json"
         try:
-            config = json.loads(path.read_text(encoding="utf-8"))
+            config = json.loads(path.read_text(encoding="utf-8-sig"))  # some editors put a byte order mark
         except OSError as error:
             raise ModelError(f"{path}: cannot be read ({error.strerror}); a model directory needs it") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: is not JSON ({error})") from None
         if not isinstance(config, dict):
             raise ModelError(f"{path}: holds a {type(config).__name__}, a JSON object is needed")

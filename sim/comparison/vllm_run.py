@@ -10,6 +10,7 @@ Source: https://github.com/casys-kaist/LLMServingSim
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,10 +87,10 @@ def read_vllm_run(directory: str | Path, *, num_blocks: int, block_size: int = B
 
 def _read_meta(path: Path) -> _Meta:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Meta)
+        return msgspec.json.decode(path.read_bytes().removeprefix(BOM_UTF8), type=_Meta)
     except OSError as error:
         raise TraceError.unreadable(path, error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(path, f"is no description of a vLLM run ({error})") from None
 
 
