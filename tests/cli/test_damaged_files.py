@@ -74,7 +74,7 @@ def vllm_run(path: Path) -> None:
     write_tables(path.parent)
 
 
-OF_LOADS = ("workload check FILE", "simulate FILE", "workload reuse FILE")
+OF_LOADS = ("workload check FILE", "simulate FILE", "policies FILE", "workload reuse FILE")
 OF_TRACES = (
     *(f"trace {verb} FILE" for verb in ("metrics", "show", "check", "perfetto", "html", "plot")),
     "trace diff FILE FILE",
