@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "nanovllm sweep --vary policy=prefill_first,mixed --vary rate=2,4,8 --set gpu=l4 --store policies",
     "nanovllm sweep --vary num_kvcache_blocks=400,600,800 --set kvcache_block_size=16 --cliff cliff.png",
-    "nanovllm sweep --set gpu=l4 --set duration_s=30 --set find_rate=0.9 --set slo_ttft=0.5 --set slo_tpot=0.05",
+    "nanovllm sweep --set gpu=l4 --set load_duration_s=30 --set find_rate=0.9 --set slo_ttft=0.5 --set slo_tpot=0.05",
 )
 MAX_ERROR_LINES = 5
 

@@ -161,14 +161,15 @@ def _draw_pareto(result: SweepResult) -> Any:
     group = _group_of(result.sweep, rows)
     points = [
         ParetoPoint(
-            label=_label(row, result.sweep.varied),
+            label=", ".join(_told(row[name]) for name in result.sweep.varied),
             throughput=row[THROUGHPUT] / (row["num_gpus"] if is_per_gpu else 1),
             latency_s=row[LATENCY],
             group="" if group is None else f"{group} {_told(row[group])}",
         )
         for row in rows
     ]
-    return pareto(points, throughput="output tokens/s per GPU" if is_per_gpu else "output tokens/s")
+    throughput = "output tokens/s per GPU" if is_per_gpu else "output tokens/s"
+    return pareto(points, throughput=throughput, label_names=", ".join(result.sweep.varied))
 
 
 def _draw_cliff(result: SweepResult) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nanovllm.errors import WorkerError
-from sim.sweeps.run_cell import Row, run_cell
+from sim.sweeps.row import Row, run_cell
 from sim.sweeps.sweep import Cell
 
 

@@ -101,8 +101,8 @@ class DrawnLoad:
     """Independent requests, as ``nanovllm workload make`` makes them. Raises ``ConfigError``."""
 
     num_requests: int | None = None
-    """As many as come; ``DEFAULT_NUM_REQUESTS`` if neither this nor ``duration_s`` is given."""
-    duration_s: float | None = None
+    """As many as come; ``DEFAULT_NUM_REQUESTS`` if neither this nor ``load_duration_s`` is given."""
+    load_duration_s: float | None = None
     """As many as come in so many seconds."""
     prompt_len: str = "uniform:100,1000"
     output_len: str = "uniform:100,1000"
@@ -116,12 +116,12 @@ class DrawnLoad:
 
     def __post_init__(self) -> None:
         check_whole_number("num_prefixes", self.num_prefixes, 0)
-        if self.duration_s is not None:
-            check_positive("duration_s", self.duration_s, "a number of seconds")
+        if self.load_duration_s is not None:
+            check_positive("load_duration_s", self.load_duration_s, "a number of seconds")
             if self.num_requests is not None:
-                raise ConfigError("duration_s", self.duration_s, "not together with num_requests")
+                raise ConfigError("load_duration_s", self.load_duration_s, "not together with num_requests")
             if self.rate is None:
-                raise ConfigError("duration_s", self.duration_s, "only together with rate")
+                raise ConfigError("load_duration_s", self.load_duration_s, "only together with rate")
         self.requests(seed=0)  # refuses whatever is wrong; draws nothing yet
 
     def requests(self, seed: int) -> Iterable[WorkloadRequest]:
@@ -132,7 +132,7 @@ class DrawnLoad:
                 num_prefixes=self.num_prefixes, prefix_len=self.prefix_len, share=self.prefix_share
             )
         num_requests = self.num_requests
-        if num_requests is None and self.duration_s is None:
+        if num_requests is None and self.load_duration_s is None:
             num_requests = DEFAULT_NUM_REQUESTS
         requests = independent_requests(
             num_requests,
@@ -143,7 +143,7 @@ class DrawnLoad:
             max_tokens=self.max_tokens,
             seed=seed,
         )
-        end_s = math.inf if self.duration_s is None else self.duration_s
+        end_s = math.inf if self.load_duration_s is None else self.load_duration_s
         return takewhile(lambda request: (request.arrival or 0.0) <= end_s, requests)
 
     def at_rate(self, rate: float) -> DrawnLoad:

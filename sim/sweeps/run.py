@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nanovllm.checks import check_whole_number
 from sim.sweeps.executors import in_processes, in_this_process, on_ray
-from sim.sweeps.run_cell import FAILED, WALL, Row
+from sim.sweeps.row import FAILED, WALL, Row
 from sim.sweeps.store import open_store
 from sim.sweeps.sweep import Cell, Sweep
 from sim.sweeps.table import to_table

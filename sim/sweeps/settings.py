@@ -172,8 +172,8 @@ def _with_defaults(settings: Mapping[str, Value]) -> dict[str, Value]:
     is_drawn = all(chosen.get(name) is None for name in _LOADS)
     if chosen.get("find_rate") is not None and is_drawn and chosen.get("arrivals") is None:
         chosen["rate"] = 1.0 if chosen.get("rate") is None else chosen["rate"]
-        if chosen.get("num_requests") is None and chosen.get("duration_s") is None:
-            chosen["duration_s"] = DEFAULT_SEARCH_DURATION_S
+        if chosen.get("num_requests") is None and chosen.get("load_duration_s") is None:
+            chosen["load_duration_s"] = DEFAULT_SEARCH_DURATION_S
     return chosen
 
 

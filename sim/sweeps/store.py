@@ -18,7 +18,7 @@ import msgspec
 from nanovllm.errors import FileError
 from nanovllm.trace.packed import written_whole
 from nanovllm.version import __version__
-from sim.sweeps.run_cell import Row
+from sim.sweeps.row import Row
 from sim.sweeps.sweep import Cell, Sweep
 from sim.sweeps.table import read_rows, write_rows
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nanovllm.errors import FileError
 from nanovllm.trace.packed import written_whole
 from sim.sweeps.figures import FIGURES
-from sim.sweeps.run_cell import WALL, Row
+from sim.sweeps.row import WALL, Row
 from sim.sweeps.settings import TYPES, annotation_of
 
 if TYPE_CHECKING:

@@ -105,13 +105,18 @@ def pool_cliffs(lines: Mapping[str, Sequence[CliffPoint]]) -> Figure:
         "Throughput": ("output tokens/s", lambda point: point.output_tokens_per_s),
         "Prefix cache": ("% of the prompt tokens found", lambda point: 100 * point.hit_rate),
     }
-    keys = [Key(look, name) for name, look in zip(lines, palette.SERIES, strict=False)] if len(lines) > 1 else []
+    keys = (
+        [Key(look, name, is_glyph=True) for name, look in zip(lines, palette.SERIES, strict=False)]
+        if len(lines) > 1
+        else []
+    )
     for ax, (title, (label, measure)) in zip(panels, measures.items(), strict=True):
         for line, look in zip(lines.values(), palette.SERIES, strict=False):
             measured = [(point.num_blocks, measure(point)) for point in sorted(line, key=lambda p: p.num_blocks)]
             told = [(size, value) for size, value in measured if value is not None]
             _draw_line(ax, [size for size, _ in told], [value for _, value in told], look)
         _set_sizes(ax, points)
+        count_whole(ax.yaxis)
         ax.set_ylim(0, None)
         ax.set_ylabel(label)
         heading(ax, title, keys if ax is panels[0] else ())

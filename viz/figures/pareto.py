@@ -34,6 +34,9 @@ MAX_NUMBERED = 14
 _SPREAD = 20.0
 """From this ratio of most to least on, an axis is logarithmic."""
 
+_APART = 0.025
+"""From this part of an axis on, two points are told apart."""
+
 
 @dataclass(frozen=True)
 class ParetoPoint:
@@ -61,11 +64,13 @@ def pareto(
     *,
     throughput: str = "output tokens/s",
     latency: str = "p99 time to first token",
+    label_names: str = "",
     figure: Figure | SubFigure | None = None,
 ) -> Figure:
     """Every point, the frontier as a line, and beside it a list of who is on it.
 
-    ``throughput`` and ``latency``: what the axes are. Raises ``UserError`` if there is no point.
+    ``throughput`` and ``latency``: what the axes are. ``label_names``: what stands in the labels. Raises ``UserError``
+    if there is no point.
     """
     if not points:
         raise UserError("a Pareto frontier is drawn from several runs, there is none")
@@ -79,7 +84,7 @@ def pareto(
     _draw_points(ax, points, looks, unit_s)
     x, y = [point.throughput for point in frontier], [point.latency_s / unit_s for point in frontier]
     ax.step(x, y, where="pre", color=MUTED, linewidth=1.0, zorder=2)
-    numbered = _numbered(frontier)
+    numbered = _numbered(ax, frontier, unit_s)
     for number, point in numbered.items():
         _draw_number(ax, number, point, looks[point.group], unit_s)
     ax.set_xlabel(f"{throughput}   (more is better)")
@@ -87,7 +92,7 @@ def pareto(
     heading(
         ax, "Throughput against latency", _keys(looks), note=f"{len(points):,} runs, {len(frontier)} on the frontier"
     )
-    _list_frontier(beside, numbered, unit, unit_s)
+    _list_frontier(beside, numbered, label_names)
     return figure_of(ax)
 
 
@@ -135,10 +140,19 @@ def _draw_points(ax: Axes, points: Sequence[ParetoPoint], looks: dict[str, Look]
         )
 
 
-def _numbered(frontier: Sequence[ParetoPoint]) -> dict[int, ParetoPoint]:
-    """Those of the frontier that are named, by their number in the list."""
-    places = np.unique(np.linspace(0, len(frontier) - 1, MAX_NUMBERED).round().astype(int)).tolist()
-    return {number: frontier[place] for number, place in enumerate(places, start=1)}
+def _numbered(ax: Axes, frontier: Sequence[ParetoPoint], unit_s: float) -> dict[int, ParetoPoint]:
+    """Those of the frontier that are named, by their number in the list: where several lie on top of each other, the
+    first."""
+    to_axes = ax.transData + ax.transAxes.inverted()
+    apart: list[ParetoPoint] = []
+    last = np.array([-1.0, -1.0])
+    for point in frontier:
+        place = np.array(to_axes.transform((point.throughput, point.latency_s / unit_s)))
+        if np.abs(place - last).max() > _APART:
+            apart.append(point)
+            last = place
+    places = np.unique(np.linspace(0, len(apart) - 1, MAX_NUMBERED).round().astype(int)).tolist()
+    return {number: apart[place] for number, place in enumerate(places, start=1)}
 
 
 def _draw_number(ax: Axes, number: int, point: ParetoPoint, look: Look, unit_s: float) -> None:
@@ -157,12 +171,12 @@ def _draw_number(ax: Axes, number: int, point: ParetoPoint, look: Look, unit_s: 
     )
 
 
-def _list_frontier(ax: Axes, numbered: dict[int, ParetoPoint], unit: str, unit_s: float) -> None:
+def _list_frontier(ax: Axes, numbered: dict[int, ParetoPoint], label_names: str) -> None:
     ax.set_axis_off()
-    heading(ax, "The frontier")
+    heading(ax, "The frontier", note=label_names)
     for number, point in numbered.items():
-        y = 1 - (number - 0.5) / MAX_NUMBERED
-        figures = f"{point.throughput:,.4g} per s, {point.latency_s / unit_s:,.3g} {unit}"
+        y = 1 - number / MAX_NUMBERED
+        figures = f"{point.throughput:,.4g} per s, {_duration(point.latency_s)}"
         ax.annotate(str(number), (0.0, y), xycoords="axes fraction", fontsize=TEXT_PT, fontweight="bold", color=INK)
         ax.annotate(point.label, (0.06, y), xycoords="axes fraction", fontsize=TEXT_PT, color=INK)
         ax.annotate(
@@ -174,3 +188,7 @@ def _list_frontier(ax: Axes, numbered: dict[int, ParetoPoint], unit: str, unit_s
             fontsize=SMALL_PT,
             color=MUTED,
         )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:,.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

@@ -1,0 +1,83 @@
+"""The search for the highest rate finds the limit to its tolerance, in few simulations."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from sim.sweeps import Sweep, run_cell
+from sim.sweeps.rate_search import MAX_DOUBLINGS, MAX_OVERLOAD, FoundRate, find_highest_rate
+from sim.workload import WorkloadRequest, write_workload
+
+
+def search(limit: float, start: float = 1.0, tolerance: float = 0.01, served: float = math.inf) -> FoundRate[float]:
+    """Of a server that meets its objective up to ``limit``; the run is the rate itself."""
+    return find_highest_rate(
+        lambda rate: rate,
+        lambda rate: rate <= limit,
+        served_rate=lambda rate: min(rate, served),
+        start=start,
+        tolerance=tolerance,
+    )
+
+
+@given(st.floats(1e-4, 1e4), st.floats(1e-2, 1e2), st.floats(0.001, 1))
+def test_the_limit_lies_between_the_rates_that_are_found(limit: float, start: float, tolerance: float) -> None:
+    found = search(limit, start, tolerance)
+    assert found.lowest_failing_rate is not None
+    assert found.highest_rate <= limit < found.lowest_failing_rate <= found.highest_rate * (1 + tolerance)
+    assert found.run == found.highest_rate
+    assert found.num_simulations <= MAX_DOUBLINGS + 2 + math.ceil(math.log2(math.log(2) / math.log1p(tolerance)) + 1)
+
+
+def test_few_simulations_are_needed() -> None:
+    assert search(5.0).num_simulations == 1 + 3 + 7  # the start, three doublings, 2 halved until it is below 1.01
+
+
+def test_none_if_even_a_lone_request_fails() -> None:
+    found = search(0.0)
+    assert (found.highest_rate, found.lowest_failing_rate) == (0.0, 2.0**-MAX_DOUBLINGS)
+    assert found.run == 2.0**-MAX_DOUBLINGS
+
+
+def test_it_stops_where_no_queue_would_make_it_fail() -> None:
+    found = search(math.inf, served=3.0)
+    assert found.lowest_failing_rate is None
+    assert MAX_OVERLOAD * 3.0 < found.highest_rate <= 2 * MAX_OVERLOAD * 3.0
+
+
+def test_a_cell_that_searches_tells_of_the_run_at_the_limit() -> None:
+    settings = {"gpu": "l4", "prompt_len": 200, "output_len": 40, "slo_ttft": 0.2, "rate_tolerance": 0.1}
+    (cell,) = Sweep(settings={**settings, "find_rate": 0.9, "load_duration_s": 3, "rate": 8}).cells()
+    row = run_cell(cell)
+    assert row["status"] == "completed"
+    assert row["num_simulations"] > 3
+    assert row["highest_rate"] < row["lowest_failing_rate"] <= 1.1 * row["highest_rate"]
+    for name, is_met in (("highest_rate", True), ("lowest_failing_rate", False)):
+        (there,) = Sweep(settings={**settings, "load_duration_s": 3, "rate": row[name]}).cells()
+        figures = run_cell(there)
+        assert (figures["slo_attainment"] >= 0.9) is is_met
+        if is_met:
+            assert figures["time_to_first_token_p99_s"] == row["time_to_first_token_p99_s"]
+
+
+def test_a_search_draws_for_a_time_unless_told_how_many() -> None:
+    settings = {"slo_ttft": 0.2, "find_rate": 0.9}
+    keys = {
+        Sweep(settings={**settings, **more}).cells()[0].key
+        for more in ({}, {"load_duration_s": 60}, {"num_requests": 100})
+    }
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize("search_for", [0.5, 1.0])
+def test_a_file_is_searched_too(search_for: float, tmp_path: Path) -> None:
+    path = tmp_path / "load.jsonl"
+    write_workload(path, [WorkloadRequest(id=i, prompt_len=400, max_tokens=30, arrival=i) for i in range(40)])
+    settings = {"workload": str(path), "gpu": "l4", "slo_ttft": 0.1, "find_rate": search_for, "rate_tolerance": 0.5}
+    row = run_cell(Sweep(settings=settings).cells()[0])
+    assert row["status"] == "completed", row["error"]
+    assert row["highest_rate"] > 1

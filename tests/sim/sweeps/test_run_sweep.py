@@ -1,0 +1,243 @@
+"""The same rows wherever they are computed; a store that survives whatever happens to the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanovllm.errors import ConfigError, FileError, WorkerError
+from sim.sweeps import LOCAL_CLUSTER, Row, Sweep, equal_rows, executors, read_sweep, run_sweep
+from tests.sim.sweeps.small import small_sweep
+
+pytest.importorskip("joblib", reason="needs the extra sweep")
+parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra sweep")
+filelock = pytest.importorskip("filelock", reason="needs the extra sweep")
+
+SCRIPT = """
+import os, signal
+from pathlib import Path
+from sim.sweeps import run_sweep
+from tests.sim.sweeps.small import small_sweep
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+{script}
+"""
+
+
+def killed(script: str) -> str:
+    """What a process printed that kills itself, as kill -9 would, somewhere in ``script``."""
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(script=script)], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert result.returncode == -signal.SIGKILL
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Row]:
+    """The rows of the small sweep."""
+    return run_sweep(small_sweep(), num_jobs=1).rows
+
+
+# ---- where ---------------------------------------------------------------------------------------------------
+
+
+def test_processes_give_equal_rows(expected: list[Row], tmp_path: Path) -> None:
+    result = run_sweep(small_sweep(), store=tmp_path / "store", num_jobs=2)
+    assert equal_rows(result.rows, expected)
+    assert equal_rows(parquet.read_table(tmp_path / "store" / "results.parquet").to_pylist(), expected)
+    assert result.table().column_names == list(expected[0])
+
+
+def test_a_ray_cluster_gives_equal_rows(expected: list[Row], tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs the extra cluster")
+    result = run_sweep(small_sweep(), store=tmp_path / "store", num_jobs=1, ray=LOCAL_CLUSTER)
+    assert equal_rows(result.rows, expected)
+
+
+def test_processes_find_files_as_the_caller_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("load.jsonl").write_text('{"id": 0, "prompt_len": 8, "max_tokens": 4}\n')
+    sweep = Sweep(settings={"workload": "load.jsonl"}, vary={"policy": ["prefill_first", "mixed"]})
+    assert not run_sweep(sweep, num_jobs=2).failed
+
+
+def test_a_process_that_is_killed_ends_the_sweep_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(executors, "_run_in", die)
+    with pytest.raises(WorkerError, match="a process of the sweep was killed"):
+        run_sweep(small_sweep(), store=tmp_path / "store", num_jobs=2)
+
+
+# ---- again ---------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_that_was_killed_goes_on(expected: list[Row], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    on_row = "lambda row: rows.append(row) or (len(rows) == 4 and die())"
+    killed(f"rows = []\nrun_sweep(small_sweep(), store={str(store)!r}, num_jobs=1, on_row={on_row})")
+    assert len(list((store / "parts").iterdir())) == 4
+    assert not (store / "results.parquet").exists()
+    computed: list[Row] = []
+    result = run_sweep(read_sweep(store), store=store, num_jobs=1, on_row=computed.append)
+    assert (len(computed), result.num_reused) == (2, 4)
+    assert equal_rows(result.rows, expected)
+    assert sorted(path.name for path in store.iterdir()) == [".lock", "parts", "results.parquet", "sweep.json"]
+    assert not list((store / "parts").iterdir())
+
+
+HALF_WRITTEN = """
+import pyarrow.parquet
+
+def half(table, file, **_):
+    file.write(b"PAR1")
+    file.flush()
+    die()
+
+def break_it(row):
+    pyarrow.parquet.write_table = half
+"""
+NOT_YET_NAMED = """
+def break_it(row):
+    Path.replace = die
+"""
+
+
+@pytest.mark.parametrize("script", [HALF_WRITTEN, NOT_YET_NAMED])
+def test_a_part_that_was_not_finished_is_none(script: str, expected: list[Row], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    killed(f"{script}\nrun_sweep(small_sweep(), store={str(store)!r}, num_jobs=1, on_row=break_it)")
+    assert len(list((store / "parts").iterdir())) == 2
+    result = run_sweep(small_sweep(), store=store, num_jobs=1)
+    assert result.num_reused == 1
+    assert equal_rows(result.rows, expected)
+    assert not list((store / "parts").iterdir())
+
+
+def test_killed_between_the_results_and_the_end_of_the_parts(expected: list[Row], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    killed(f"Path.unlink = die\nrun_sweep(small_sweep(), store={str(store)!r}, num_jobs=1)")
+    assert (store / "results.parquet").exists()
+    assert len(list((store / "parts").iterdir())) == 6
+    result = run_sweep(small_sweep(), store=store, num_jobs=1)
+    assert result.num_reused == 6
+    assert equal_rows(result.rows, expected)
+    assert not list((store / "parts").iterdir())
+
+
+def test_processes_end_with_the_one_that_asked_for_them(tmp_path: Path) -> None:
+    children = "Path(f'/proc/self/task/{os.getpid()}/children').read_text()"
+    if not (hasattr(os, "pidfd_open") and Path(f"/proc/self/task/{os.getpid()}/children").exists()):
+        pytest.skip("only Linux tells who has which children")
+    end = f"lambda row: print({children}, flush=True) or die()"
+    told = killed(f"run_sweep(small_sweep(), store={str(tmp_path / 'store')!r}, num_jobs=2, on_row={end})")
+    assert len(told.split()) >= 2
+    for pid in map(int, told.split()):
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        assert select.select([descriptor], [], [], 60)[0], f"process {pid} goes on"
+        os.close(descriptor)
+
+
+def test_a_part_that_cannot_be_read_is_computed_again(expected: list[Row], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    run_sweep(small_sweep(), store=store, num_jobs=1)
+    (store / "results.parquet").unlink()
+    (store / "parts" / f"{expected[0]['cell']}.parquet").write_bytes(b"")
+    result = run_sweep(small_sweep(), store=store, num_jobs=1)
+    assert result.num_reused == 0
+    assert equal_rows(result.rows, expected)
+
+
+def test_cells_that_failed_are_tried_again_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = small_sweep(tensor_parallel_size=[1, 3], policy=["mixed"], max_num_seqs=[4])
+    assert len(run_sweep(sweep, store="store", num_jobs=1).failed) == 1
+    assert run_sweep(sweep, store="store", num_jobs=1).num_reused == 2
+    again = run_sweep(sweep, store="store", num_jobs=1, retry_failed=True)
+    assert (again.num_reused, len(again.failed)) == (1, 1)
+    assert len(parquet.read_table("store/results.parquet")) == 2
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = Sweep(settings={"workload": "load.jsonl"}, vary={"policy": ["prefill_first", "mixed"]})
+    assert len(run_sweep(sweep, store="store", num_jobs=1).failed) == 2
+    Path("load.jsonl").write_text('{"id": 0, "prompt_len": 8, "max_tokens": 4}\n')
+    result = run_sweep(sweep, store="store", num_jobs=1)
+    assert (result.num_reused, result.failed) == (0, [])
+    assert parquet.read_table("store/results.parquet").to_pylist() == result.rows
+
+
+# ---- stores that are none ------------------------------------------------------------------------------------
+
+
+def refusal(store: Path, **changes: Any) -> str:
+    with pytest.raises(FileError) as caught:
+        run_sweep(small_sweep(**changes), store=store, num_jobs=1)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_store_is_of_one_sweep(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    run_sweep(small_sweep(), store=store, num_jobs=1)
+    assert "holds another sweep (rate is 100.0 there, 7.0 here)" in refusal(store, rate=7)
+    assert "(max_num_seqs is 2,4,8 there, 2,4 here)" in refusal(store, max_num_seqs=[2, 4])
+    assert "(seed is not set there, 3 here)" in refusal(store, seed=3)
+    (store / "sweep.json").write_text("{}")
+    assert "does not describe a sweep" in refusal(store)
+
+
+def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "holds files, but no sweep" in refusal(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert "cannot be written" in refusal(tmp_path / "notes.txt")
+
+
+def test_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
+    (tmp_path / "results.parquet").write_bytes(b"PAR1")
+    assert "results.parquet: is no Parquet file that can be read" in refusal(tmp_path)
+
+
+def test_two_processes_do_not_write_to_one_store(tmp_path: Path) -> None:
+    run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
+    with filelock.FileLock(tmp_path / ".lock"):
+        result = subprocess.run(
+            [sys.executable, "-m", "nanovllm.cli", "sweep", "--store", str(tmp_path)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {tmp_path}: another sweep is writing to it")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_manifest_says_what_the_sweep_is(tmp_path: Path) -> None:
+    run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
+    manifest = json.loads((tmp_path / "sweep.json").read_text())
+    assert manifest["kind"] == "nanovllm sweep"
+    assert manifest["vary"] == {"policy": ["prefill_first", "mixed"], "max_num_seqs": [2, 4, 8]}
+    assert read_sweep(tmp_path) == small_sweep()
+    with pytest.raises(FileError, match="cannot be read"):
+        read_sweep(tmp_path / "elsewhere")
+
+
+def test_jobs_are_counted() -> None:
+    with pytest.raises(ConfigError, match="jobs=0"):
+        run_sweep(small_sweep(), num_jobs=0)
