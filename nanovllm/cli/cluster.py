@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from nanovllm.cli.console import (
     print_refusals,
     print_table,
 )
-from nanovllm.cli.live import listeners
 from nanovllm.cli.metrics_table import duration, print_metrics, print_speed
 from nanovllm.errors import ConfigError
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from nanovllm.config import Config
     from nanovllm.trace.latency import Latency
     from nanovllm.trace.metrics import Metrics
+    from nanovllm.trace.recorder import EmitAll
     from nanovllm.trace.slo import Slo
     from sim.cluster import ClusterResult
     from sim.workload import WorkloadRequest
@@ -73,21 +73,19 @@ def simulate_replicas(
 ) -> int:
     """Run several replicas and print their figures; ``options`` are further ones of ``simulate_cluster``. Returns the
     exit code."""
+    from nanovllm.trace.jsonl import TraceWriter
     from nanovllm.trace.merged_metrics import merge_collectors
     from nanovllm.trace.metrics import summarize_run
     from nanovllm.trace.metrics_collector import MetricsCollector
-    from nanovllm.trace.recorder import tee
     from sim.cluster import simulate_cluster
 
     promised = slo if slo.limits else None
     collectors = [MetricsCollector(slo=promised) for _ in range(cluster.replicas)]
-    paths: Sequence[Path | None] = cluster.trace_paths(trace) or [None] * cluster.replicas
     result = None
     with ExitStack() as resources:
-        emits = [
-            tee(collector.apply, *listeners(path, None, resources))
-            for collector, path in zip(collectors, paths, strict=True)
-        ]
+        listeners: list[list[EmitAll]] = [[collector.apply_all] for collector in collectors]
+        for each, path in zip(listeners, cluster.trace_paths(trace), strict=False):
+            each.append(resources.enter_context(TraceWriter(path)).emit_all)
         try:
             result = simulate_cluster(
                 config,
@@ -96,7 +94,7 @@ def simulate_replicas(
                 router=cluster.router,
                 lookahead=config.lookahead,
                 record=False,
-                emits=emits,
+                listeners=listeners,
                 **options,
             )
         except KeyboardInterrupt:

@@ -42,7 +42,8 @@ def run_cluster(replicas: Sequence[Replica], requests: Iterable[Request], router
 
     ``requests`` come in the order of their arrival and are read no further than the time requires. Whatever falls on
     one moment happens in this order: results of steps become known, requests that arrive are routed, replicas decide
-    their next steps, by index. Raises ``ConfigError`` for a request that comes by step: replicas have none in common.
+    their next steps, by index. Raises ``ConfigError`` for a request that comes by step (replicas have none in common),
+    or a route that leads nowhere.
     """
     views = [replica.view for replica in replicas]
     arrivals = iter(requests)
@@ -59,6 +60,8 @@ def run_cluster(replicas: Sequence[Replica], requests: Iterable[Request], router
             replica.tell_result()
         while head is not None and _arrival_s(head) <= now_s:
             route = router.route(head, views)
+            if not 0 <= route.replica < len(replicas):
+                raise ConfigError("route", route.replica, f"there are replicas 0 to {len(replicas) - 1}")
             totals.note(views, route)
             replicas[route.replica].send(head, now_s, route.num_cached_tokens)
             head = next(arrivals, None)

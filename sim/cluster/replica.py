@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nanovllm.engine.request import Request
 from nanovllm.engine.steps import StepResult
+from nanovllm.trace.recorder import BATCH_EVENTS, Batches
 from sim.cluster.view import ReplicaView
 from sim.engine_setup import SimulatedEngine
 
@@ -15,8 +16,10 @@ class Replica:
     cluster has come there.
     """
 
-    def __init__(self, simulated: SimulatedEngine) -> None:
+    def __init__(self, simulated: SimulatedEngine, batches: Batches) -> None:
+        """``batches``: where the engine's events go, handed on between turns."""
         self.simulated = simulated
+        self.batches = batches
         self.view = ReplicaView()
         self.num_steps = 0
         self.next_turn_s: float | None = None
@@ -44,6 +47,7 @@ class Replica:
         engine, num_rejected = self._engine, len(self._engine.rejected)
         self._result = engine.turn_if_busy(self._arrived)
         self._arrived = []
+        self.batches.pass_on(BATCH_EVENTS)
         for request_id, _ in engine.rejected[num_rejected:]:
             self.view.note_end(request_id)
         self.num_steps += self._result is not None

@@ -50,6 +50,8 @@ class ReplicaView:
     def note_sent(self, request: Request, time_s: float, num_cached_tokens: int) -> None:
         """A request is on its way there; so many tokens of its prompt are expected to be cached."""
         self.last_sent_s = time_s
+        if request.request_id in self._promised:
+            return  # the replica will refuse it, unless the one that is called so has ended by then
         prompt_tokens = len(request.prompt_token_ids) - num_cached_tokens
         self._waiting[request.request_id] = prompt_tokens
         self.waiting_prompt_tokens += prompt_tokens

@@ -201,6 +201,43 @@ def test_a_cluster_that_cannot_be_is_refused(options: dict[str, Any], problem: s
         run(requests((4, 1, 0)), **options)
 
 
+def test_a_route_that_leads_nowhere_is_refused() -> None:
+    class Lost:
+        def route(self, request: Request, replicas: Sequence[ReplicaView]) -> Route:
+            return Route(-1)
+
+    with pytest.raises(ConfigError, match=r"^route=-1 is not allowed: there are replicas 0 to 1$"):
+        run(requests((4, 1, 0)), router=lambda *_: Lost())
+
+
+def test_each_replica_has_its_own_listeners() -> None:
+    heard: list[list[AnyEvent]] = [[], []]
+    batches: list[list[AnyEvent]] = [[], []]
+    cluster = run(
+        requests(*[(4, 9, 0)] * 5),
+        emits=[events.append for events in heard],
+        listeners=[[events.extend] for events in batches],
+    )
+    assert heard == batches == [replica.events for replica in cluster.replicas]
+    with pytest.raises(ConfigError, match=r"^emits=1 is not allowed: one for each of 2 replicas is needed$"):
+        run(requests((4, 1, 0)), emits=[print])
+
+
+def test_an_id_that_comes_twice_is_refused_and_leaves_no_load_behind() -> None:
+    load = [*requests((4, 9, 0), (4, 9, 0)), WorkloadRequest(id=0, prompt_len=5, max_tokens=7, arrival=1)]
+    last = WorkloadRequest(id="last", prompt_len=4, max_tokens=1, arrival=500)
+    shown: list[list[int]] = []
+
+    class Watching(ToTheFirst):
+        def route(self, request: Request, replicas: Sequence[ReplicaView]) -> Route:
+            shown.append([view.outstanding_tokens for view in replicas])
+            return super().route(request, replicas)
+
+    cluster = run([*load, last], router=lambda *_: Watching())
+    assert [(request, error.reason) for request, error in cluster.rejected] == [(0, "duplicate_id")]
+    assert shown[-1] == [0, 0]
+
+
 def test_arrivals_by_step_are_refused() -> None:
     load = [WorkloadRequest(id="a", prompt_len=4, max_tokens=1, arrival_step=3)]
     problem = "arrival_step=3 is not allowed: replicas have no steps in common: request 'a' must arrive in seconds"
