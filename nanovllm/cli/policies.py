@@ -117,7 +117,6 @@ def _check_figure(figure: Path | None, workload: Path, costs: CostModelInput) ->
 def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, reading: WorkloadInput) -> _Run:
     from nanovllm.trace.metrics import summarize_run
     from nanovllm.trace.metrics_collector import MetricsCollector
-    from nanovllm.trace.recorder import tee
     from sim import simulate
     from viz.figures.token_times import TokenTimes
 
@@ -131,7 +130,7 @@ def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, readin
         cost_model=chosen.cost_model,
         lookahead=config.lookahead,
         record=False,
-        emit=tee(collector.apply, token_times.apply),
+        listeners=[collector.apply_all, token_times.apply_all],
     )
     return _Run(config.policy, result, summarize_run(collector), token_times)
 

@@ -14,8 +14,7 @@ def merge_runs(runs: Iterable[Iterable[AnyEvent]]) -> Metrics:
     collectors = []
     for events in runs:
         collector = MetricsCollector()
-        for event in events:
-            collector.apply(event)
+        collector.apply_all(events)
         collectors.append(collector)
     return merge_collectors(collectors)
 

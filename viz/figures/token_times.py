@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,7 +32,7 @@ class RequestTokens:
 
 class TokenTimes:
     """Takes in the events of one run, in order, and keeps of them the times of tokens only: a number each. So that a
-    long run needs no trace in memory, ``apply`` may be handed to its engine."""
+    long run needs no trace in memory, ``apply`` or ``apply_all`` may listen to it."""
 
     def __init__(self, label: str = "") -> None:
         """``label``: what figures call the run; by default its policy."""
@@ -58,6 +59,11 @@ class TokenTimes:
         elif isinstance(event, TraceStarted):
             self.label = self.label or event.policy
 
+    def apply_all(self, events: Iterable[AnyEvent]) -> None:
+        """Take in several events."""
+        for event in events:
+            self.apply(event)
+
     def gaps_s(self) -> FloatArray:
         """The times between consecutive tokens of a request, those of all requests, ascending."""
         gaps = [np.diff(np.array(tokens.times_s)) for tokens in self.requests]
@@ -82,6 +88,5 @@ def token_times_of(source: Source | TokenTimes, label: str = "") -> TokenTimes:
     if isinstance(source, TokenTimes):
         return source
     token_times = TokenTimes(label)
-    for event in events_of(source)[1]:
-        token_times.apply(event)
+    token_times.apply_all(events_of(source)[1])
     return token_times
