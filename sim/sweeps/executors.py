@@ -1,6 +1,6 @@
 """Where the cells of a sweep are computed: here, in processes of this machine, or on the machines of a Ray cluster.
 
-Each function yields rows as they come, in any order. Closing it ends everything that it started.
+Each function yields rows as they come, in any order. Closing it before the last ends everything that it started.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def in_this_process(cells: Sequence[Cell]) -> Generator[Row]:
 
 
 def in_processes(cells: Sequence[Cell], num_jobs: int) -> Generator[Row]:
-    """In ``num_jobs`` processes at a time, through joblib. Raises ``WorkerError`` if one of them is killed."""
+    """In ``num_jobs`` processes at a time, through joblib, which keeps them for some minutes for the next sweep. Raises
+    ``WorkerError`` if one of them is killed."""
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 

@@ -101,7 +101,10 @@ def pool_cliffs(lines: Mapping[str, Sequence[CliffPoint]]) -> Figure:
     unit, unit_s = _unit(points)
     measures: dict[str, tuple[str, Callable[[CliffPoint], float | None]]] = {
         "Preemptions": ("preemptions", lambda point: point.num_preemptions),
-        "Time to first token, 99th percentile": (unit, lambda point: _scaled(point.time_to_first_token_p99_s, unit_s)),
+        "Time to first token, 99th percentile": (
+            f"p99, {unit}",
+            lambda point: _scaled(point.time_to_first_token_p99_s, unit_s),
+        ),
         "Throughput": ("output tokens/s", lambda point: point.output_tokens_per_s),
         "Prefix cache": ("% of the prompt tokens found", lambda point: 100 * point.hit_rate),
     }
@@ -111,13 +114,15 @@ def pool_cliffs(lines: Mapping[str, Sequence[CliffPoint]]) -> Figure:
         else []
     )
     for ax, (title, (label, measure)) in zip(panels, measures.items(), strict=True):
+        highest = 0.0
         for line, look in zip(lines.values(), palette.SERIES, strict=False):
             measured = [(point.num_blocks, measure(point)) for point in sorted(line, key=lambda p: p.num_blocks)]
             told = [(size, value) for size, value in measured if value is not None]
             _draw_line(ax, [size for size, _ in told], [value for _, value in told], look)
+            highest = max([highest, *(value for _, value in told)])
         _set_sizes(ax, points)
         count_whole(ax.yaxis)
-        ax.set_ylim(0, None)
+        ax.set_ylim(0, highest * 1.08 or 1.0)
         ax.set_ylabel(label)
         heading(ax, title, keys if ax is panels[0] else ())
     for ax in panels[2:]:

@@ -142,7 +142,7 @@ def _draw_points(ax: Axes, points: Sequence[ParetoPoint], looks: dict[str, Look]
 
 def _numbered(ax: Axes, frontier: Sequence[ParetoPoint], unit_s: float) -> dict[int, ParetoPoint]:
     """Those of the frontier that are named, by their number in the list: where several lie on top of each other, the
-    first."""
+    first, and at the end of the frontier the last."""
     to_axes = ax.transData + ax.transAxes.inverted()
     apart: list[ParetoPoint] = []
     last = np.array([-1.0, -1.0])
@@ -151,6 +151,8 @@ def _numbered(ax: Axes, frontier: Sequence[ParetoPoint], unit_s: float) -> dict[
         if np.abs(place - last).max() > _APART:
             apart.append(point)
             last = place
+    if len(apart) > 1:
+        apart[-1] = frontier[-1]
     places = np.unique(np.linspace(0, len(apart) - 1, MAX_NUMBERED).round().astype(int)).tolist()
     return {number: apart[place] for number, place in enumerate(places, start=1)}
 
