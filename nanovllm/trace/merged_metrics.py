@@ -29,7 +29,8 @@ def merge_collectors(collectors: Sequence[MetricsCollector]) -> Metrics:
     """
     first = collectors[0]
     assert len({collector.pool.num_blocks for collector in collectors}) == 1, "runs with equal pools are merged"
-    whole = MetricsCollector(slo=None if first.slo is None else first.slo.slo)
+    keep_requests = all(collector.keeps_requests for collector in collectors)
+    whole = MetricsCollector(slo=None if first.slo is None else first.slo.slo, keep_requests=keep_requests)
     whole.pool = first.pool
     for collector in collectors:
         _add(whole, collector)
@@ -39,7 +40,9 @@ def merge_collectors(collectors: Sequence[MetricsCollector]) -> Metrics:
 def _add(whole: MetricsCollector, part: MetricsCollector) -> None:
     unfinished = [*(record for record, _ in part.ending), *part.records.values()]
     whole.ending += [(record, "unfinished") for record in unfinished]
-    whole.rows += part.rows
+    whole.totals.absorb(part.totals)
+    if whole.keeps_requests:
+        whole.rows += part.rows
     whole.num_rejected += part.num_rejected
     whole.gaps.update(part.gaps)
     whole.last_time = max(whole.last_time, part.last_time)
@@ -54,6 +57,5 @@ def _add(whole: MetricsCollector, part: MetricsCollector) -> None:
     whole.peak_blocks_in_use = max(whole.peak_blocks_in_use, part.peak_blocks_in_use)
     whole.sum_blocks_in_use += part.sum_blocks_in_use
     whole.sum_cached_free_blocks += part.sum_cached_free_blocks
-    if whole.slo is not None:
-        for row in part.rows:
-            whole.slo.take(row)
+    if whole.slo is not None and part.slo is not None:
+        whole.slo.absorb(part.slo)

@@ -4,13 +4,12 @@ Times. A token's time is the time of the ``StepFinished`` of its step. Latencies
 only requests that were completed (by ``eos``, ``stop`` or ``length``) enter them: aborted, failed and unfinished ones
 (a trace that was cut) are counted apart. Throughput counts every token that came out.
 
-Memory: one row a request, the token times of those in flight, one number for each distinct inter-token latency, three
-for each step that tells the parts of its time.
+Memory: the token times of the requests in flight; one row a request, unless they are not to be kept; and, however long
+the run, a bounded number of latencies and of times of steps (``nanovllm.trace.latency``).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -98,7 +97,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """How many requests got what they are promised; None if no ``Slo`` was given."""
 
     requests: list[RequestMetrics]
-    """A row a request, in the order in which they ended; unfinished ones last."""
+    """A row a request, in the order in which they ended; unfinished ones last. Empty if the collector kept none."""
 
     def to_dict(self, *, requests: bool = False) -> dict[str, Any]:
         """As plain values, ready for JSON; with the rows of the requests if asked for."""
@@ -122,44 +121,43 @@ def compute_metrics(events: Iterable[AnyEvent], source: object = "events", slo: 
 
 def summarize_run(collector: MetricsCollector) -> Metrics:
     """The figures of all that a collector has seen so far."""
-    unfinished = [*(record for record, _ in collector.ending), *collector.records.values()]
-    rows = [*collector.rows, *(record.ended(None, collector.deadlines_s) for record in unfinished)]
-    completed = [row for row in rows if row.outcome == "completed"]
-    outcomes = Counter(row.outcome for row in rows)
+    records = [*(record for record, _ in collector.ending), *collector.records.values()]
+    unfinished = [record.ended(None, collector.deadlines_s) for record in records]
+    totals = collector.totals.with_unfinished(unfinished)
+    num_completed, outcomes = totals.outcomes["completed"], totals.outcomes
+    num_came = totals.num_requests + collector.num_rejected
     steps = collector.num_steps
     num_computing_steps = sum(steps.values()) - steps["empty"]
-    prompt_tokens = sum(row.prompt_tokens for row in rows if row.output_tokens)
-    output_tokens = sum(row.output_tokens for row in rows)
-    duration_s = max(0.0, collector.last_time - min((row.arrival_s for row in rows), default=0.0))
+    duration_s = max(0.0, collector.last_time - totals.first_arrival_s) if totals.num_requests else collector.last_time
     num_block_steps = collector.pool.num_blocks * num_computing_steps
     return Metrics(
         duration_s=duration_s,
         busy_s=collector.busy_s,
-        num_requests=len(rows),
-        num_completed=len(completed),
+        num_requests=totals.num_requests,
+        num_completed=num_completed,
         num_aborted=outcomes["aborted"],
         num_failed=outcomes["failed"],
         num_unfinished=outcomes["unfinished"],
         num_rejected=collector.num_rejected,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
+        prompt_tokens=totals.prompt_tokens,
+        output_tokens=totals.output_tokens,
         computed_tokens=collector.computed_tokens,
-        recomputed_tokens=sum(row.recomputed_tokens for row in rows),
-        output_tokens_per_s=_ratio(output_tokens, duration_s),
-        total_tokens_per_s=_ratio(prompt_tokens + output_tokens, duration_s),
-        requests_per_s=_ratio(len(completed), duration_s),
-        time_to_first_token_s=_latency(row.time_to_first_token_s for row in completed),
-        time_per_output_token_s=_latency(row.time_per_output_token_s for row in completed),
+        recomputed_tokens=totals.recomputed_tokens,
+        output_tokens_per_s=_ratio(totals.output_tokens, duration_s),
+        total_tokens_per_s=_ratio(totals.prompt_tokens + totals.output_tokens, duration_s),
+        requests_per_s=_ratio(num_completed, duration_s),
+        time_to_first_token_s=totals.latency("time_to_first_token_s"),
+        time_per_output_token_s=totals.latency("time_per_output_token_s"),
         inter_token_latency_s=summarize(collector.gaps),
-        end_to_end_s=_latency(row.end_to_end_s for row in completed),
-        queueing_s=_latency(row.queueing_s for row in completed),
+        end_to_end_s=totals.latency("end_to_end_s"),
+        queueing_s=totals.latency("queueing_s"),
         looked_up_tokens=collector.looked_up_tokens,
         hit_tokens=collector.hit_tokens,
         hit_rate=_ratio(collector.hit_tokens, collector.looked_up_tokens),
         readmitted_tokens=collector.readmitted_tokens,
         readmitted_hit_tokens=collector.readmitted_hit_tokens,
-        num_preemptions=sum(row.num_preemptions for row in rows),
-        num_preempted_requests=sum(row.num_preemptions > 0 for row in rows),
+        num_preemptions=totals.num_preemptions,
+        num_preempted_requests=totals.num_preempted_requests,
         mean_kv_use=_ratio(collector.sum_blocks_in_use, num_block_steps),
         peak_kv_use=_ratio(collector.peak_blocks_in_use, collector.pool.num_blocks),
         mean_kv_cached_free=_ratio(collector.sum_cached_free_blocks, num_block_steps),
@@ -170,13 +168,11 @@ def summarize_run(collector: MetricsCollector) -> Metrics:
         num_empty_steps=steps["empty"],
         mean_tokens_per_step=_ratio(collector.computed_tokens, num_computing_steps),
         step_times=collector.step_times.result(),
-        slo=None if collector.slo is None else collector.slo.result(len(rows) + collector.num_rejected, duration_s),
-        requests=rows,
+        slo=None
+        if collector.slo is None
+        else collector.slo.result(totals.num_requests + collector.num_rejected, duration_s),
+        requests=[*collector.rows, *unfinished] if collector.keeps_requests else [],
     )
-
-
-def _latency(durations_s: Iterable[float | None]) -> Latency | None:
-    return summarize(duration for duration in durations_s if duration is not None)
 
 
 def _ratio(amount: float, base: float) -> float:

@@ -27,10 +27,12 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
+from nanovllm.trace.latency import MAX_DISTINCT, coarsened
 from nanovllm.trace.laws import BrokenLawError
 from nanovllm.trace.pool import read_pool_size
 from nanovllm.trace.pool_use import PoolUse
 from nanovllm.trace.request_metrics import RequestMetrics, RequestRecord
+from nanovllm.trace.request_totals import RequestTotals
 from nanovllm.trace.slo import Slo, SloCounter
 from nanovllm.trace.step_times import StepTimesCollector
 
@@ -39,16 +41,20 @@ class MetricsCollector:
     """Takes in the events of one run, in order. It believes them as far as it can: whether they keep to all laws,
     ``replay`` and ``check`` say."""
 
-    def __init__(self, source: object = "events", slo: Slo | None = None) -> None:
+    def __init__(self, source: object = "events", slo: Slo | None = None, *, keep_requests: bool = True) -> None:
         """``source``: where the events come from, as errors shall name it: the file's path, if there is one. ``slo``:
-        what requests are promised; counted in ``slo``."""
+        what requests are promised; counted in ``slo``. ``keep_requests``: without it, memory does not grow with the
+        number of requests, and ``rows`` stays empty."""
         self.slo = None if slo is None else SloCounter(slo)
         self.deadlines_s = None if slo is None else slo.deadlines_s
         """Of prefill and decode, for the fluidity index."""
         self.records: dict[RequestId, RequestRecord] = {}
         """The requests that have not ended."""
+        self.totals = RequestTotals()
+        """Of those that have."""
+        self.keeps_requests = keep_requests
         self.rows: list[RequestMetrics] = []
-        """Those that have, in order."""
+        """Those that have, in order, if they are kept."""
         self.ending: list[tuple[RequestRecord, str]] = []
         """Those that ended in the current step, with the reason: when the step ends, they have."""
         self.num_rejected = 0
@@ -185,13 +191,17 @@ class MetricsCollector:
     def _settle_ending(self) -> None:
         for record, reason in self.ending:
             row = record.ended(reason, self.deadlines_s)
-            self.rows.append(row)
+            self.totals.take(row)
+            if self.keeps_requests:
+                self.rows.append(row)
             if self.slo is not None:
                 self.slo.take(row)
             if row.outcome == "completed":
                 times = record.token_times
                 self.gaps.update(map(sub, times[1:], times))
         self.ending = []
+        if len(self.gaps) > MAX_DISTINCT:
+            self.gaps = coarsened(self.gaps)
 
     # ---- blocks ----------------------------------------------------------------------------------------------
 

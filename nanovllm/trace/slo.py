@@ -134,6 +134,14 @@ class SloCounter:
         if request.fluidity_index is not None:
             self._fluidity_indices[request.fluidity_index] += 1
 
+    def absorb(self, other: SloCounter) -> None:
+        """Take in all requests of another run, to which the same was promised."""
+        assert self.slo == other.slo, "what was promised must be the same"
+        self._num_meeting.update(other._num_meeting)
+        self._num_met += other._num_met
+        self._good_tokens += other._good_tokens
+        self._fluidity_indices.update(other._fluidity_indices)
+
     def result(self, num_requests: int, duration_s: float) -> SloAttainment:
         """What is known of a run of ``duration_s`` seconds to which ``num_requests`` came, those included that were not
         taken in: they met nothing."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
-
 import msgspec
 
-from nanovllm.trace.latency import Latency, summarize
+from nanovllm.trace.latency import Durations, Latency
 
 
 class PhaseTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +27,10 @@ class PhaseTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepTimesCollector:
-    """Takes in steps. Memory: three numbers a step that tells its parts."""
+    """Takes in steps, in bounded memory."""
 
     def __init__(self) -> None:
-        self._of_phase: dict[str, tuple[array[float], array[float], array[float]]] = {}
+        self._of_phase: dict[str, tuple[Durations, Durations, Durations]] = {}
 
     def take(self, phase: str, duration_s: float, host_s: float | None, device_s: float | None) -> None:
         """Take in a step; one that does not tell its parts is left out."""
@@ -47,12 +45,12 @@ class StepTimesCollector:
         """Take in all steps of another run."""
         for phase, columns in other._of_phase.items():
             for own, more in zip(self._columns(phase), columns, strict=True):
-                own.extend(more)
+                own.absorb(more)
 
-    def _columns(self, phase: str) -> tuple[array[float], array[float], array[float]]:
+    def _columns(self, phase: str) -> tuple[Durations, Durations, Durations]:
         of_phase = self._of_phase.get(phase)
         if of_phase is None:
-            of_phase = self._of_phase[phase] = array("d"), array("d"), array("d")
+            of_phase = self._of_phase[phase] = Durations(), Durations(), Durations()
         return of_phase
 
     def result(self) -> dict[str, PhaseTimes]:
@@ -60,17 +58,17 @@ class StepTimesCollector:
         return {phase: _sum_up(*of_phase) for phase, of_phase in self._of_phase.items()}
 
 
-def _sum_up(durations: array[float], hosts: array[float], devices: array[float]) -> PhaseTimes:
+def _sum_up(durations: Durations, hosts: Durations, devices: Durations) -> PhaseTimes:
     return PhaseTimes(
-        num_steps=len(durations),
+        num_steps=durations.count,
         duration_s=_summarize(durations),
         host_s=_summarize(hosts),
         device_s=_summarize(devices),
-        waited_s=max(0.0, sum(durations) - sum(devices)),
+        waited_s=max(0.0, durations.total_s - devices.total_s),
     )
 
 
-def _summarize(values: array[float]) -> Latency:
-    latency = summarize(values)
+def _summarize(values: Durations) -> Latency:
+    latency = values.summarize()
     assert latency is not None, "a phase without a step is none"
     return latency

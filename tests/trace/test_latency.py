@@ -1,0 +1,94 @@
+"""Summaries of many durations: exact as long as they are few, close and in little memory if they are many."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from nanovllm.trace import latency, metrics_collector
+from nanovllm.trace.latency import Durations, Latency, coarsened, summarize
+from nanovllm.trace.metrics import compute_metrics, summarize_run
+from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.slo import Slo
+from tests.trace.runs import Scenario, scenarios
+from tests.trace.test_metrics import RUN
+
+ROUNDING = 1.3e-4
+durations = st.lists(st.floats(0, 1e6), max_size=60)
+
+
+def collected(values: list[float]) -> Durations:
+    all_of_them = Durations()
+    for value in values:
+        all_of_them.append(value)
+    return all_of_them
+
+
+def figures(summary: Latency | None) -> list[float]:
+    assert summary is not None
+    return list(msgspec.structs.astuple(summary))
+
+
+@given(durations)
+def test_few_are_exact(values: list[float]) -> None:
+    assert collected(values).summarize() == summarize(values)
+    assert collected(values).count == len(values)
+    assert collected(values).total_s == sum(values)
+
+
+@given(durations, durations)
+def test_two_collections_are_one(values: list[float], more: list[float]) -> None:
+    both = collected(values)
+    both.absorb(collected(more))
+    assert both.summarize() == summarize([*values, *more])
+    assert both.count == len(values) + len(more)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 1000])
+def test_many_are_rounded(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "MAX_EXACT", limit)
+    values = np.random.default_rng(1).lognormal(-3, 2, 2500).tolist()
+    together = collected(values[:1800])
+    together.absorb(collected(values[1800:]))
+    for many in (collected(values), together):
+        assert many.count == len(values)
+        assert many.total_s == pytest.approx(sum(values))
+        assert figures(many.summarize()) == pytest.approx(figures(summarize(values)), rel=ROUNDING)
+        assert len(many._exact) < limit
+
+
+def test_rounding_bounds_how_many_there_are() -> None:
+    rng = np.random.default_rng(1)
+    exact = Counter(rng.uniform(0.001, 1.024, 300_000).tolist())  # ten doublings
+    coarse = coarsened(exact)
+    assert coarse.total() == exact.total()
+    assert len(coarse) <= 10 * 2**12 + 1
+    assert coarsened(coarse) == coarse
+    assert max(coarse) == pytest.approx(max(exact), rel=ROUNDING)
+    assert coarsened(Counter([0.0])) == Counter([0.0])
+
+
+@given(scenarios())
+@settings(max_examples=30)
+def test_figures_are_the_same_without_the_requests(scenario: Scenario) -> None:
+    slo = Slo(time_to_first_token_s=0.05, time_per_output_token_s=0.02)
+    lean, events = MetricsCollector(slo=slo, keep_requests=False), scenario.run()
+    lean.apply_all(events)
+    full = compute_metrics(events, slo=slo)
+    assert summarize_run(lean).requests == lean.rows == []
+    assert summarize_run(lean).to_dict() == full.to_dict()
+    assert summarize_run(lean) == summarize_run(lean), "summing up changes nothing"
+
+
+def test_gaps_are_coarsened_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_collector, "MAX_DISTINCT", 3)
+    monkeypatch.setattr(latency, "_SIGNIFICANT_BITS", 1)
+    collector = MetricsCollector()
+    collector.gaps.update([1.0, 1.1, 1.2, 3.0, 3.3])
+    collector.apply_all(RUN)
+    # Five distinct ones when b ends; a's gaps of 1 s and 3 s come after.
+    assert collector.gaps == Counter({1.0: 3 + 1, 4.0: 2, 3.0: 1})
