@@ -56,8 +56,8 @@ class ChunkGraphs:
         self._dtype = dtype
         self._device = device
         most = max(min(max_step_tokens, _MAX_TOKENS, int(_HOST_BOUND_FLOPS / flops_per_token)), 1)
-        self._sizes = chunk_graph_sizes(most)
-        largest = self._sizes[-1]
+        self.sizes = chunk_graph_sizes(most)
+        largest = self.sizes[-1]
         self._seq_limits = [_FEW_SEQS, max_seqs] if max_seqs > _FEW_SEQS else [max_seqs]
         self._token_ids, self._positions = (torch.zeros(largest, dtype=torch.int64, device=device) for _ in range(2))
         self._slots = torch.full((largest,), -1, dtype=torch.int64, device=device)
@@ -77,10 +77,10 @@ class ChunkGraphs:
     def compute(self, inputs: StepInputs) -> Tensor | None:
         """The hidden states of all tokens of a step, to be read before the next; None if no graph is large enough."""
         num_tokens, num_seqs = len(inputs.token_ids), len(inputs.attention.query_lens)
-        place = bisect_left(self._sizes, num_tokens)
-        if place == len(self._sizes):
+        place = bisect_left(self.sizes, num_tokens)
+        if place == len(self.sizes):
             return None
-        kind = size, _ = self._sizes[place], self._seq_limits[bisect_left(self._seq_limits, num_seqs)]
+        kind = size, _ = self.sizes[place], self._seq_limits[bisect_left(self._seq_limits, num_seqs)]
         tables, lens = inputs.attention.block_tables, inputs.attention
         tiles = list_tiles(lens.query_lens, lens.context_lens, self._tokens_per_tile(size))
         self._token_ids[:num_tokens].copy_(inputs.token_ids)
@@ -94,7 +94,7 @@ class ChunkGraphs:
 
     def _kinds(self) -> list[tuple[int, int]]:
         """Tokens and sequences at most, the largest first."""
-        return [(size, num_seqs) for size in reversed(self._sizes) for num_seqs in reversed(self._seq_limits)]
+        return [(size, num_seqs) for size in reversed(self.sizes) for num_seqs in reversed(self._seq_limits)]
 
     def _body(self, kind: tuple[int, int]) -> Tensor:
         size, _ = kind

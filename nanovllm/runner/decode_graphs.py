@@ -36,10 +36,10 @@ class DecodeGraphs:
     ``with_prefixes``: the body can also be asked for a step with shared prefixes."""
 
     def __init__(self, body: DecodeBody, max_rows: int, *, with_prefixes: bool) -> None:
-        self._sizes = graph_sizes(max_rows)
+        self.sizes = graph_sizes(max_rows)
         kinds = [
             (size, shares_prefixes)
-            for size in reversed(self._sizes)
+            for size in reversed(self.sizes)
             for shares_prefixes in ((True, False) if with_prefixes and size > 1 else (False,))
         ]
         self._graphs = Graphs(lambda kind: body(*kind), kinds)
@@ -54,5 +54,5 @@ class DecodeGraphs:
 
     def __call__(self, num_rows: int, shares_prefixes: bool) -> Tensor:
         """Compute a step of the first ``num_rows`` rows. Returns their hidden states, to be read before the next."""
-        size = self._sizes[bisect_left(self._sizes, num_rows)]
+        size = self.sizes[bisect_left(self.sizes, num_rows)]
         return self._graphs.replay((size, shares_prefixes and size > 1))[:num_rows]

@@ -12,6 +12,7 @@ from nanovllm.config import Config
 from nanovllm.engine.sequence import Sequence
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
+from nanovllm.runner.graphs import GraphSizes
 from nanovllm.runner.inputs import build_step_inputs
 from nanovllm.runner.sampler import build_sampling_inputs, sample
 from nanovllm.runner.steps import do_nothing
@@ -31,6 +32,7 @@ class EagerSteps:
         self._attention = attention
         self._device = device
         self.before_launch: Callable[[], object] = do_nothing
+        self.graph_sizes = GraphSizes()
 
     def record_graphs(self) -> None:
         """See ``Steps``. There is nothing to record."""

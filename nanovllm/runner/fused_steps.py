@@ -45,6 +45,7 @@ class FusedSteps(RowSteps):
             graphs = self._new_chunk_graphs()
             graphs.record()
             self._chunk_graphs = graphs
+            self.graph_sizes = self.graph_sizes._replace(chunks=tuple(graphs.sizes))
 
     def measure_graph_bytes(self) -> int:
         """See ``Steps``."""

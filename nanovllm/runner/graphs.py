@@ -14,6 +14,15 @@ from nanovllm.runner.memory import memory_bytes
 Kind = TypeVar("Kind")
 
 
+class GraphSizes(NamedTuple):
+    """Numbers of tokens that graphs are recorded for: a step is computed by the next larger one; one that is larger
+    than all, launch by launch."""
+
+    decode: tuple[int, ...] = ()
+    chunks: tuple[int, ...] = ()
+    """Of steps with chunks of prompts."""
+
+
 class _Graph(NamedTuple):
     graph: torch.cuda.CUDAGraph
     result: Tensor

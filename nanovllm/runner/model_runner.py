@@ -20,6 +20,7 @@ from nanovllm.layers.group import SingleGroup
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.shard import check_size
 from nanovllm.runner.facts import card_name, versions
+from nanovllm.runner.graphs import GraphSizes
 from nanovllm.runner.model_directory import read_eos_token_ids, resolve_model
 from nanovllm.runner.pending import CardStep, CpuStep
 from nanovllm.runner.profiling import Annotate
@@ -102,6 +103,12 @@ class ModelRunner(Rank):
         return self.spec.vocab_size
 
     @property
+    def graph_sizes(self) -> GraphSizes:
+        """Of its CUDA graphs."""
+        assert self._steps is not None, "the runner is closed"
+        return self._steps.graph_sizes
+
+    @property
     def max_model_len(self) -> int:
         """The longest sequence that both the config and the model allow, in tokens."""
         return min(self.config.max_model_len, self.spec.max_position_embeddings)
@@ -132,10 +139,9 @@ class ModelRunner(Rank):
 
     def close(self) -> None:
         """Give back the memory of weights and KV pool, and end the processes of other ranks."""
+        self.release()  # graphs go before the connections that they use
         if self._workers is not None:
-            self._model = self._steps = None  # graphs go before the connections that they use
             self._workers.close()
-        self.release()
 
 
 def _choose_device(name: str) -> torch.device:

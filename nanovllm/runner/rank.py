@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,7 @@ class Rank:
 
     def _release_cached_memory(self) -> None:
         if self.device.type == "cuda":
+            gc.collect()  # graphs and the steps that they record know each other
             torch.cuda.empty_cache()
 
     # ---- set-up ----------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ class Rank:
                 f"max_num_batched_tokens={self.config.max_num_batched_tokens} or "
                 f"max_num_seqs={self.config.max_num_seqs} ({first_line(error)})"
             ) from None
-        torch.cuda.empty_cache()
+        self._release_cached_memory()
         free_bytes, total_bytes = torch.cuda.mem_get_info(self.device)
         weight_bytes = self._num_parameters * self.dtype.itemsize
         share_bytes = int(total_bytes * self.config.gpu_memory_utilization)
@@ -172,7 +174,7 @@ class Rank:
     def _measure_largest_steps(self) -> tuple[int, int]:
         """Bytes that are enough for a prefill of the whole token budget and for a decode step of as many sequences as
         may run; and bytes of the CUDA graphs."""
-        torch.cuda.empty_cache()
+        self._release_cached_memory()
         torch.cuda.reset_peak_memory_stats(self.device)
         reserved_bytes = torch.cuda.memory_reserved(self.device)
         config = self.config

@@ -20,6 +20,7 @@ from nanovllm.layers.group import VocabularyShard
 from nanovllm.layers.triton.sampling import draw
 from nanovllm.runner.decode_graphs import DecodeBody, DecodeGraphs
 from nanovllm.runner.decode_rows import DecodeRows, SampledTokens
+from nanovllm.runner.graphs import GraphSizes
 from nanovllm.runner.inputs import StepInputs, build_step_inputs
 from nanovllm.runner.sampler import SamplingInputs, build_sampling_inputs, sample, seed_keys
 from nanovllm.runner.steps import do_nothing
@@ -42,6 +43,7 @@ class RowSteps(ABC):
         self._shares_prefixes = False
         self._last: SampledTokens | None = None
         self._decode: DecodeBody = self._decode_rows
+        self.graph_sizes = GraphSizes()
 
     def record_graphs(self) -> None:
         """See ``Steps``."""
@@ -49,6 +51,7 @@ class RowSteps(ABC):
             graphs = self._new_graphs()
             graphs.record()
             self._decode = graphs
+            self.graph_sizes = GraphSizes(decode=tuple(graphs.sizes))
 
     def measure_graph_bytes(self) -> int:
         """See ``Steps``."""

@@ -16,6 +16,7 @@ from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import ConfigError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
+from nanovllm.runner.graphs import GraphSizes
 
 _KERNEL_HEAD_DIMS = (64, 96, 128, 256)
 _log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ def do_nothing() -> None:
 class Steps(Protocol):
     """Computes steps over one KV pool."""
 
+    graph_sizes: GraphSizes
+    """Of the CUDA graphs that were recorded."""
     takes_unknown_tokens: bool
     """Whether the newest token of a sequence may be ``UNKNOWN_TOKEN`` if the step before sampled it."""
     before_launch: Callable[[], object]

@@ -54,8 +54,9 @@ class ProcessGroup:
         """Wait for all ranks; ``device`` is where this one computes."""
         self.rank = rank
         self.size = size
-        self._is_aborted = device.type == "cpu"  # gloo's connections end with the processes at their other ends
-        if device.type == "cuda":
+        self._aborting: threading.Thread | None = None
+        self._has_cards = device.type == "cuda"
+        if self._has_cards:
             self._backend: Any = dist.ProcessGroupNCCL(store, rank, size, dist.ProcessGroupNCCL.Options())
         else:
             self._backend = dist.ProcessGroupGloo(store, rank, size, timedelta(days=1))
@@ -79,14 +80,14 @@ class ProcessGroup:
 
     def abort(self) -> None:
         """End what is under way and give the connections back, whatever the other ranks do. May be called from any
-        thread, and again."""
-        if self._is_aborted:
+        thread, and again: NCCL waits for CUDA graphs that use a connection, which may have gone since."""
+        if not self._has_cards:  # gloo's connections end with the processes at their other ends
             return
-        self._is_aborted = True
-        # In a thread, since nobody should wait forever for a card that does not answer any more.
-        thread = threading.Thread(target=self._backend.abort, daemon=True)
-        thread.start()
-        thread.join(_ABORTING_S)
+        if self._aborting is None:
+            # In a thread, since nobody should wait forever for a card that does not answer any more.
+            self._aborting = threading.Thread(target=self._backend.abort, daemon=True)
+            self._aborting.start()
+        self._aborting.join(_ABORTING_S)
 
 
 def _finish(work: Any) -> None:
