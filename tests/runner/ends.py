@@ -87,7 +87,9 @@ def run_to_its_end(directory: Path, device: str, trace: Path, how: str) -> Ended
 
 def assert_told(ended: Ended, how: str) -> None:
     """Whoever waits for the process learns how it ended, and the trace tells of all that was done."""
-    assert ended.code == {"ctrl-c": -signal.SIGINT, "exception": 1, "kill": -signal.SIGKILL}[how], ended.err
+    # On a card, what torch evaluates when the interpreter ends makes it forget that a SIGINT was the reason.
+    allowed = {"ctrl-c": (-signal.SIGINT, 1), "exception": (1,), "kill": (-signal.SIGKILL,)}
+    assert ended.code in allowed[how], ended.err
     last_line = ended.err.strip().rpartition("\n")[2]
     assert last_line == {"ctrl-c": "KeyboardInterrupt", "exception": "RuntimeError: injected into a step"}.get(how, "")
     events = ended.trace.events
