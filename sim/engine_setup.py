@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,11 +14,12 @@ from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.engine.scheduler import Scheduler
+from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import ConfigError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import Emit
 from sim.backend import SimulatedBackend
-from sim.cost_models import CostModel, Roofline
+from sim.cost_models import CostModel, RequestCostModel, Roofline
 from sim.hardware import GPU, find_gpu
 from sim.memory import num_kv_blocks_that_fit
 from sim.outputs import DrawnOutputs, RecordedOutputs
@@ -27,6 +28,21 @@ from sim.workload import Prompts, WorkloadRequest, in_order_of_arrival, read_wor
 from sim.workload.requests import Tokenize
 
 DEFAULT_MODEL = "qwen3-0.6b"
+
+
+class _ModelledEngine(Engine):
+    """An engine for which it takes time to add a request, too."""
+
+    def __init__(self, clock: VirtualClock, request_cost: RequestCostModel, *args: Any, **options: Any) -> None:
+        super().__init__(*args, clock=clock, **options)
+        self._virtual_clock = clock
+        self._request_cost = request_cost
+
+    def add(self, request: Request) -> Sequence:
+        """See ``Engine``."""
+        seq = super().add(request)
+        self._virtual_clock.advance(self._request_cost.request_time_s(seq.num_prompt_tokens))
+        return seq
 
 
 class SimulatedEngine(NamedTuple):
@@ -55,8 +71,11 @@ class Setup:
         clock = VirtualClock()
         facts = {"hardware": self.gpu.name, "cost_model": type(self.cost_model).__name__}
         backend = SimulatedBackend(clock, self.cost_model, self.answers, self.config.num_kvcache_blocks, facts=facts)
-        vocab_size = self.model.vocab_size
-        engine = Engine(self.config, backend, clock=clock, emit=emit, vocab_size=vocab_size, scheduler=scheduler)
+        options: dict[str, Any] = {"emit": emit, "vocab_size": self.model.vocab_size, "scheduler": scheduler}
+        if isinstance(self.cost_model, RequestCostModel):
+            engine: Engine = _ModelledEngine(clock, self.cost_model, self.config, backend, **options)
+        else:
+            engine = Engine(self.config, backend, clock=clock, **options)
         return SimulatedEngine(engine, backend, clock)
 
     def requests(

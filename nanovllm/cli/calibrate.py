@@ -39,6 +39,7 @@ def calibrate(
     """
     from nanovllm.trace.packed import check_writable
     from sim.calibration import calibrate as measure, write_calibration
+    from sim.cost_models import Sizes
 
     if not (config.model or dummy_weights):
         raise ConfigError("model", config.model, "the model to measure is needed, or dummy_weights")
@@ -52,6 +53,7 @@ def calibrate(
             model=dummy_weights or config.model,
             vocab_size=runner.vocab_size,
             reads_shared_blocks_once=runner.attention == "triton",
+            sizes=Sizes(**runner.graph_sizes._asdict()),
             report=_show_count,
         )
     finally:

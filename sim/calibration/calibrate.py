@@ -10,11 +10,12 @@ from dataclasses import replace
 from nanovllm.config import Config
 from nanovllm.engine.backend import Backend, ObservedBackend
 from nanovllm.errors import UserError
-from sim.calibration.engine_time import measure_engine
+from sim.calibration.engine_time import measure_engine, measure_requests
 from sim.calibration.file import Calibration, short_name
-from sim.calibration.fit import fit_device, fit_host
-from sim.calibration.measure import MeasuredStep, measure_steps
+from sim.calibration.fit import fit_device, fit_host, fit_requests
+from sim.calibration.measure import measure_steps
 from sim.calibration.plan import plan_steps
+from sim.cost_models.fitted import NO_SIZES, Sizes
 from sim.cost_models.shape import KINDS
 
 _FEWEST_STEPS = 4
@@ -28,14 +29,15 @@ def calibrate(
     model: str,
     vocab_size: int,
     reads_shared_blocks_once: bool = False,
+    sizes: Sizes = NO_SIZES,
     report: Callable[[int, int], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Calibration:
     """Measure ``backend``, which runs ``model`` with these options (``max_model_len`` chosen), and fit its steps.
 
-    ``reads_shared_blocks_once``: leading blocks that several decodes share cost it once. ``report`` is called with
-    the number of steps measured and planned. ``clock``: seconds, as a stopwatch has them. Raises ``UserError`` if
-    the options leave too few steps to measure.
+    ``reads_shared_blocks_once``: leading blocks that several decodes share cost it once. ``sizes``: to what it pads
+    steps. ``report`` is called with the number of steps measured and planned. ``clock``: seconds, as a stopwatch has
+    them. Raises ``UserError`` if the options leave too few steps to measure.
     """
     config = replace(config, num_kvcache_blocks=backend.num_kv_blocks)
     block_size = config.kvcache_block_size
@@ -47,16 +49,14 @@ def calibrate(
             told = ", ".join(f"{name}={getattr(config, name)}" for name in limits)
             raise UserError(f"too few {kind} steps can be measured with {told}: {_FEWEST_STEPS} or more are needed")
     shared_block_size = block_size if reads_shared_blocks_once else None
-    steps: dict[str, list[MeasuredStep]] = {kind: [] for kind in KINDS}
-    measured = measure_steps(
+    steps = []
+    for step in measure_steps(
         backend, plan, block_size, vocab_size=vocab_size, shared_block_size=shared_block_size, clock=clock
-    )
-    for number, step in enumerate(measured, start=1):
-        steps[step.shape.kind].append(step)
+    ):
+        steps.append(step)
         if report is not None:
-            report(number, len(plan))
-    engine_steps = list(measure_engine(config))
-    device = {kind: fit_device(of_kind) for kind, of_kind in steps.items()}
+            report(len(steps), len(plan))
+    fitted, errors = fit_device(steps, sizes, shared_block_size)
     return Calibration(
         model=short_name(model),
         backend=backend.name,
@@ -64,7 +64,11 @@ def calibrate(
         block_size=block_size,
         num_blocks=backend.num_kv_blocks,
         reads_shared_blocks_once=reads_shared_blocks_once,
-        device={kind: coefficients for kind, (coefficients, _) in device.items()},
-        host={kind: fit_host(of_kind, engine_steps) for kind, of_kind in steps.items()},
-        errors={kind: error for kind, (_, error) in device.items()},
+        sizes=sizes,
+        device=fitted.device,
+        misfit=fitted.misfit,
+        host=fit_host(steps, list(measure_engine(config))),
+        request=fit_requests(list(measure_requests(config))),
+        errors=errors,
+        steps=steps,
     )

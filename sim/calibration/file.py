@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,10 +10,12 @@ import msgspec
 
 from nanovllm.errors import ConfigError, CostTableError
 from nanovllm.trace.packed import written_whole
-from sim.cost_models.fitted import Coefficients, Fitted, HostCoefficients
+from sim.calibration.measure import MeasuredStep
+from sim.cost_models.fitted import Coefficients, Fitted, HostCoefficients, RequestCoefficients, Sizes
+from sim.cost_models.misfit import Misfit
 from sim.cost_models.shape import KINDS
 
-SCHEMA: Literal[1] = 1
+SCHEMA: Literal[2] = 2
 
 
 class FitError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +35,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What a backend's steps take, and of which backend that is true."""
 
     kind: Literal["nanovllm calibration"] = "nanovllm calibration"
-    schema: Literal[1] = SCHEMA
+    schema: Literal[2] = SCHEMA
     model: Annotated[str, msgspec.Meta(min_length=1)]
     """Its name, as ``nanovllm models`` lists it, or the last part of its path."""
     backend: str
@@ -42,10 +45,16 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     num_blocks: Annotated[int, msgspec.Meta(ge=1)]
     """Of the KV pool that was there."""
     reads_shared_blocks_once: bool
+    sizes: Sizes
+    """To what it pads steps."""
     device: dict[str, Coefficients]
     """By kind of step; see ``sim.cost_models.shape.KINDS``."""
+    misfit: Misfit | None
     host: dict[str, HostCoefficients]
+    request: RequestCoefficients
     errors: dict[str, FitError]
+    steps: list[MeasuredStep]
+    """All that was measured."""
 
     def __post_init__(self) -> None:
         for name in ("device", "host", "errors"):
@@ -57,7 +66,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if short_name(model) != short_name(self.model):
             raise ConfigError("model", model, f"the calibration is one of {self.model}")
         block_size = self.block_size if self.reads_shared_blocks_once else None
-        return Fitted(device=self.device, host=self.host, block_size=block_size)
+        return Fitted(
+            device=self.device,
+            host=self.host,
+            request=self.request,
+            sizes=self.sizes,
+            misfit=self.misfit,
+            block_size=block_size,
+        )
 
 
 def short_name(model: str) -> str:
@@ -68,7 +84,7 @@ def short_name(model: str) -> str:
 def read_calibration(path: str | Path) -> Calibration:
     """Read a file. Raises ``CostTableError`` in one line for one that is missing, empty, foreign or impossible."""
     try:
-        data = Path(path).read_bytes()
+        data = Path(path).read_bytes().removeprefix(BOM_UTF8)  # some editors put one
     except OSError as error:
         raise CostTableError.unreadable(path, error) from None
     if not data.strip():
@@ -82,9 +98,17 @@ def read_calibration(path: str | Path) -> Calibration:
 
 def write_calibration(path: str | Path, calibration: Calibration) -> None:
     """Write a file, whole or not at all. Raises ``CostTableError`` if that is not possible."""
-    data = msgspec.json.format(msgspec.json.encode(calibration), indent=2) + b"\n"
     try:
         with written_whole(path) as file:
-            file.write(data)
+            file.write(_text_of(calibration))
     except OSError as error:
         raise CostTableError.unwritable(path, error) from error
+
+
+def _text_of(calibration: Calibration) -> bytes:
+    """What people look at, over many lines; then each measured step in one."""
+    without_steps = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(calibration, steps=[])), indent=2)
+    steps = b",\n    ".join(map(msgspec.json.encode, calibration.steps))
+    head = without_steps.removesuffix(b"[]\n}")
+    assert head != without_steps, "the steps are the last field"
+    return head + b"[\n    " + steps + b"\n  ]\n}\n"

@@ -8,13 +8,17 @@ from typing import NamedTuple
 
 from nanovllm.config import Config
 
-NUM_REPETITIONS = 6
-"""Each planned step is computed so often, its decodes growing by a token each time."""
 NUM_WARM_UPS = 2
 """The first repetitions, which count for nothing: kernels are compiled, rows are set up."""
+NUM_ALONE = NUM_WARM_UPS + 3
+"""Each planned step is computed so often with nothing else under way."""
+NUM_AHEAD = NUM_WARM_UPS + 5
+"""And so often with the next one waiting for its end."""
+NUM_REPETITIONS = NUM_ALONE + NUM_AHEAD
+"""In each of them, decodes grow by a token."""
 
-_BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_CONTEXTS = (64, 512, 1500, 4000)
+_BATCHES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512)
+_CONTEXTS = (64, 256, 512, 768, 1024, 1500, 2200, 3000, 4000)
 _CHUNKS = (8, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 12000, 16384)
 
 
@@ -83,7 +87,9 @@ def _prefills() -> Iterator[PlannedStep]:
 
 
 def _mixed() -> Iterator[PlannedStep]:
-    chunks = (16, 64, 256, 512, 1024, 2048, 8192)
-    for batch, context, chunk in product((1, 4, 16, 48, 96, 160, 254), (200, 1500), chunks):
-        yield PlannedStep((context,) * batch, ((0, chunk),))
-        yield PlannedStep((context,) * batch, ((200, chunk // 2), (0, chunk - chunk // 2)))
+    totals = (16, 64, 128, 256, 512, 1024, 2048, 6000, 16000)
+    for batch, context, total in product((1, 4, 8, 16, 48, 128, 254), (200, 1500), totals):
+        for count in (1, 4, 24):
+            if total >= 16 * count:
+                yield PlannedStep((context,) * batch, ((0, total // count),) * count)
+        yield PlannedStep((context,) * batch, ((200, total // 2), (0, total - total // 2)))

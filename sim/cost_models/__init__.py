@@ -1,9 +1,9 @@
 """How long a step takes on a modelled GPU, and why: one protocol, one module an answer."""
 
-from sim.cost_models.fitted import Fitted
+from sim.cost_models.fitted import Fitted, Sizes
 from sim.cost_models.host import HostOverhead
 from sim.cost_models.roofline import Roofline
-from sim.cost_models.step_time import CostModel, StepTime
+from sim.cost_models.step_time import CostModel, RequestCostModel, StepTime
 from sim.cost_models.table import Table
 
-__all__ = ["CostModel", "Fitted", "HostOverhead", "Roofline", "StepTime", "Table"]
+__all__ = ["CostModel", "Fitted", "HostOverhead", "RequestCostModel", "Roofline", "Sizes", "StepTime", "Table"]

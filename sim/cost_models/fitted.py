@@ -6,6 +6,7 @@ step, since it reads the weights once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,47 +14,60 @@ from itertools import pairwise
 import msgspec
 
 from nanovllm.engine.batch import ScheduledBatch
+from sim.cost_models.misfit import Misfit
 from sim.cost_models.shape import StepShape
 from sim.cost_models.step_time import StepTime
 
-TOKEN_KNOTS = (0, 16, 64, 128, 256, 512, 1024)
+TOKEN_KNOTS = (
+    *(0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768),
+    *(1024, 1536, 2048, 3072, 4096, 6144, 8192),
+)
 """Between two of these numbers of tokens, each token of a step costs the same."""
-
+CONTEXT_KNOTS = (0, 512, 1536)
+"""The same for the tokens that the longest sequence attends to."""
 
 MAX_COEFFICIENT_S = 1e6
 """Above, sums of times would leave what a float can hold."""
 
 
 class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Seconds on the device, for one kind of step."""
+    """Seconds on the device, for one kind of step.
+
+    Attention takes what all its work takes, or what its longest sequence takes alone, whichever is more: few sequences
+    leave most of the device idle.
+    """
 
     step_s: float
     """Each step: reading the weights, launching."""
     token_s: tuple[float, ...]
     """Each token between two of ``TOKEN_KNOTS``, and each beyond the last."""
     sequence_s: float
-    """Each sequence: its head and its draw. (Of a decode step, which has as many tokens, the tokens tell it.)"""
+    """Each sequence: its head and its draw."""
     kv_token_s: float
-    """Each token whose KV is read, see ``StepShape.num_read_tokens``."""
+    """Work of attention: each token whose KV a decode reads."""
     shared_kv_token_s: float
     """Each token that a decode attends to, but that another one has read."""
     chunk_pair_s: float
-    """Each pair of a chunk's token and one that it sees, see ``StepShape.chunk_pairs``."""
+    """Each pair of a chunk's token and one that it sees, see ``StepShape.tile_pairs``."""
+    context_s: tuple[float, ...]
+    """The longest sequence: each token that it attends to between two of ``CONTEXT_KNOTS``, and beyond the last."""
 
     def __post_init__(self) -> None:
-        if len(self.token_s) != len(TOKEN_KNOTS):
-            raise ValueError(f"token_s has {len(self.token_s)} values, {len(TOKEN_KNOTS)} are needed")
+        for name, knots in (("token_s", TOKEN_KNOTS), ("context_s", CONTEXT_KNOTS)):
+            if len(getattr(self, name)) != len(knots):
+                raise ValueError(f"{name} has {len(getattr(self, name))} values, {len(knots)} are needed")
         _check(features_of(self))
 
-    def step_time(self, shape: StepShape) -> StepTime:
-        """The time on the device."""
-        tokens_s = sum(a * b for a, b in zip(token_features(shape.num_tokens), self.token_s, strict=True))
-        return StepTime(
-            weights_s=self.step_s,
-            matmul_s=tokens_s + shape.num_sequences * self.sequence_s,
-            kv_traffic_s=shape.num_read_tokens * self.kv_token_s + shape.shared_kv_tokens * self.shared_kv_token_s,
-            attention_s=shape.chunk_pairs * self.chunk_pair_s,
-        )
+    def step_time(self, shape: StepShape, num_tokens: int) -> StepTime:
+        """The time on the device; ``num_tokens``: with those that are computed in vain."""
+        matmul_s = _sum_between(TOKEN_KNOTS, self.token_s, num_tokens) + shape.num_sequences * self.sequence_s
+        read_s = (shape.decode_kv_tokens - shape.shared_kv_tokens) * self.kv_token_s
+        kv_traffic_s = read_s + shape.shared_kv_tokens * self.shared_kv_token_s
+        attention_s = shape.tile_pairs * self.chunk_pair_s
+        alone_s = _sum_between(CONTEXT_KNOTS, self.context_s, shape.longest_context)
+        if alone_s > kv_traffic_s + attention_s:
+            attention_s = alone_s - kv_traffic_s
+        return StepTime(weights_s=self.step_s, matmul_s=matmul_s, kv_traffic_s=kv_traffic_s, attention_s=attention_s)
 
 
 class HostCoefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +85,17 @@ class HostCoefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return self.step_s + shape.num_sequences * self.sequence_s + shape.num_tokens * self.token_s
 
 
+class RequestCoefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds that the engine takes to have a request in its queue; steps wait meanwhile."""
+
+    request_s: float = 0.0
+    token_s: float = 0.0
+    """Each token of the prompt."""
+
+    def __post_init__(self) -> None:
+        _check((self.request_s, self.token_s))
+
+
 def _check(coefficients_s: Iterable[float]) -> None:
     for value_s in coefficients_s:
         if not 0 <= value_s <= MAX_COEFFICIENT_S:
@@ -78,10 +103,20 @@ def _check(coefficients_s: Iterable[float]) -> None:
             raise ValueError(f"a coefficient is {sign}")
 
 
-def token_features(num_tokens: int) -> list[float]:
-    """How many of the tokens lie between each two of ``TOKEN_KNOTS``, and beyond the last."""
-    inner = [float(min(max(num_tokens - low, 0), high - low)) for low, high in pairwise(TOKEN_KNOTS)]
-    return [*inner, float(max(0, num_tokens - TOKEN_KNOTS[-1]))]
+def between(knots: tuple[int, ...], number: int) -> list[float]:
+    """How many of the first ``number`` lie between each two of ``knots``, and beyond the last."""
+    inner = [float(min(max(number - low, 0), high - low)) for low, high in pairwise(knots)]
+    return [*inner, float(max(0, number - knots[-1]))]
+
+
+def _sum_between(knots: tuple[int, ...], values_s: tuple[float, ...], number: int) -> float:
+    """``between``, each times its value, without what is beyond ``number``."""
+    total_s = 0.0
+    for place in range(bisect_left(knots, number)):
+        low = knots[place]
+        high = knots[place + 1] if place + 1 < len(knots) else number
+        total_s += values_s[place] * ((high if high < number else number) - low)
+    return total_s
 
 
 def features_of(coefficients: Coefficients) -> tuple[float, ...]:
@@ -93,18 +128,56 @@ def features_of(coefficients: Coefficients) -> tuple[float, ...]:
     )
 
 
+class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Numbers of tokens for which the backend has a CUDA graph, ascending: a step is computed by the next larger one,
+    as if it had as many tokens. One that is larger than all is computed as it is."""
+
+    decode: tuple[int, ...] = ()
+    chunks: tuple[int, ...] = ()
+    """Of prefill and mixed steps."""
+
+    def __post_init__(self) -> None:
+        for name in ("decode", "chunks"):
+            sizes = getattr(self, name)
+            if list(sizes) != sorted({size for size in sizes if size > 0}):
+                raise ValueError(f"sizes.{name} must be positive and in ascending order")
+
+    def padded(self, shape: StepShape) -> int:
+        """How many tokens are computed for a step."""
+        sizes = self.chunks if shape.chunk_tokens else self.decode
+        place = bisect_left(sizes, shape.num_tokens)
+        return sizes[place] if place < len(sizes) else shape.num_tokens
+
+
+_NO_TIME = RequestCoefficients()
+NO_SIZES = Sizes()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
     """Predicts by ``device`` and ``host``, both by kind of step: ``decode``, ``prefill``, ``mixed``."""
 
     device: dict[str, Coefficients]
     host: dict[str, HostCoefficients]
+    request: RequestCoefficients = _NO_TIME
+    sizes: Sizes = NO_SIZES
+    misfit: Misfit | None = None
+    """Of decode steps that share no blocks."""
     block_size: int | None = None
     """Of the KV pool, where leading blocks that several decodes share are read once; None where they are not."""
 
     def step_time(self, batch: ScheduledBatch) -> StepTime:
         """See ``CostModel``."""
         shape = StepShape.of(batch, self.block_size)
-        return msgspec.structs.replace(
-            self.device[shape.kind].step_time(shape), host_s=self.host[shape.kind].of_step(shape)
-        )
+        return msgspec.structs.replace(self.device_time(shape), host_s=self.host[shape.kind].of_step(shape))
+
+    def request_time_s(self, num_prompt_tokens: int) -> float:
+        """See ``RequestCostModel``."""
+        return self.request.request_s + num_prompt_tokens * self.request.token_s
+
+    def device_time(self, shape: StepShape) -> StepTime:
+        """The time on the device."""
+        time = self.device[shape.kind].step_time(shape, self.sizes.padded(shape))
+        if self.misfit is None or shape.chunk_tokens or shape.shared_kv_tokens:
+            return time
+        return time.scaled(self.misfit.factor(shape.num_sequences, shape.mean_decode))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from nanovllm.engine.sequence import Sequence
 _num_tokens = attrgetter("num_tokens")
 
 KINDS = ("decode", "prefill", "mixed")
+TILE_TOKENS = 64
+"""So many queries go through a kernel for attention together; of fewer, the rest is computed in vain."""
 
 
 class StepShape(NamedTuple):
@@ -31,16 +34,18 @@ class StepShape(NamedTuple):
     """Computed by all chunks."""
     chunk_pairs: float
     """Σ chunk · (kv + chunk / 2), kv being the tokens before it: pairs of a chunk's token and one that it sees."""
-    chunk_kv_tokens: int = 0
-    """Tokens before the chunks: what they read from the cache."""
+    tile_pairs: float = 0.0
+    """As ``chunk_pairs``, each chunk being filled up to whole tiles of ``TILE_TOKENS``."""
+    longest_context: int = 0
+    """The most tokens that any sequence attends to: kernels go through them one tile after the other."""
     shared_kv_tokens: int = 0
-    """Of ``decode_kv_tokens``, those in leading blocks that an earlier decode of the step holds too; 0 unless asked."""
+    """Of ``decode_kv_tokens``, those in leading blocks that another decode of the step reads too; 0 unless asked."""
 
     @classmethod
     def of(cls, batch: ScheduledBatch, shared_block_size: int | None = None) -> StepShape:
         """The shape of a step of at least one sequence. ``shared_block_size``: look for shared leading blocks, of so
         many tokens."""
-        lengths, chunk_tokens, chunk_pairs, chunk_kv_tokens = [], 0, 0.0, 0
+        lengths, chunk_tokens, chunk_pairs, tile_pairs, longest_chunk_context = [], 0, 0.0, 0.0, 0
         if batch.is_prefill:
             decodes = []
             for seq in batch.sequences:
@@ -49,29 +54,34 @@ class StepShape(NamedTuple):
                     decodes.append(seq)
                     lengths.append(kv_tokens + 1)
                 else:
+                    seen = kv_tokens + chunk / 2
                     chunk_tokens += chunk
-                    chunk_kv_tokens += kv_tokens
-                    chunk_pairs += chunk * (kv_tokens + chunk / 2)
+                    chunk_pairs += chunk * seen
+                    tile_pairs += -(-chunk // TILE_TOKENS) * TILE_TOKENS * seen
+                    if kv_tokens + chunk > longest_chunk_context:
+                        longest_chunk_context = kv_tokens + chunk
         else:
             decodes = batch.sequences
             lengths = [*map(_num_tokens, decodes)]
+        longest_decode = max(lengths, default=0)
         return cls(
             num_sequences=len(batch.sequences),
             num_tokens=chunk_tokens + len(lengths),
             num_decodes=len(lengths),
             decode_kv_tokens=sum(lengths),
             shortest_decode=min(lengths, default=0),
-            longest_decode=max(lengths, default=0),
+            longest_decode=longest_decode,
             chunk_tokens=chunk_tokens,
             chunk_pairs=chunk_pairs,
-            chunk_kv_tokens=chunk_kv_tokens,
+            tile_pairs=tile_pairs,
+            longest_context=max(longest_decode, longest_chunk_context),
             shared_kv_tokens=0 if shared_block_size is None else shared_block_size * num_shared_blocks(decodes),
         )
 
     @property
-    def num_read_tokens(self) -> int:
-        """Tokens whose KV is read from memory: what several decodes share, once."""
-        return self.decode_kv_tokens - self.shared_kv_tokens + self.chunk_kv_tokens
+    def mean_decode(self) -> float:
+        """The mean of the tokens that a decode attends to; 0 without decodes."""
+        return self.decode_kv_tokens / self.num_decodes if self.num_decodes else 0.0
 
     @property
     def kind(self) -> str:
@@ -85,7 +95,8 @@ class StepShape(NamedTuple):
 
 
 def num_shared_blocks(decodes: Ordered[Sequence]) -> int:
-    """Leading blocks that all decodes with the same first block have in common, counted for each of them but one."""
+    """Leading blocks of the decodes that another one before them holds too, together with all that come before it: the
+    block tables form a tree, of which each node is read once."""
     by_first_block: dict[int, list[list[int]]] = {}
     for seq in decodes:
         if seq.block_table:
@@ -93,8 +104,8 @@ def num_shared_blocks(decodes: Ordered[Sequence]) -> int:
     num_blocks = 0
     for tables in by_first_block.values():
         if len(tables) > 1:
-            # What the least and the greatest of them share, all share.
-            num_blocks += (len(tables) - 1) * _common_length(min(tables), max(tables))
+            tables.sort()  # those that have most in common are neighbours
+            num_blocks += sum(_common_length(table, following) for table, following in pairwise(tables))
     return num_blocks
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -55,10 +55,24 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
             self.gap_s + other.gap_s,
         )
 
+    def scaled(self, factor: float) -> StepTime:
+        """Each part so many times as long."""
+        return StepTime(*(factor * part_s for part_s in msgspec.structs.astuple(self)))
+
 
 class CostModel(Protocol):
     """Predicts steps. A pure function of the batch: no clock, no memory of earlier steps."""
 
     def step_time(self, batch: ScheduledBatch) -> StepTime:
         """How long a step of this batch (of at least one sequence) takes."""
+        ...
+
+
+@runtime_checkable
+class RequestCostModel(CostModel, Protocol):
+    """One that also knows what the program takes for a request beside its steps."""
+
+    def request_time_s(self, num_prompt_tokens: int) -> float:
+        """Seconds from the moment at which a request is handed over to the one at which it is in the queue. Nothing is
+        decided meanwhile."""
         ...

@@ -91,9 +91,9 @@ def test_a_foreign_file_or_another_model_is_one_line(
 ) -> None:
     for arguments, problem in (
         (("compare", workload), "a trace begins with a line of type trace_started"),
-        (("compare", trace, "--calibration", trace), "is no calibration of schema 1"),
+        (("compare", trace, "--calibration", trace), "is no calibration of schema 2"),
         (("compare", vllm_run), "num_kvcache_blocks=None is not allowed: a vLLM run does not tell it"),
-        (("simulate", workload, "--calibration", workload), "is no calibration of schema 1"),
+        (("simulate", workload, "--calibration", workload), "is no calibration of schema 2"),
         (
             ("simulate", workload, "--calibration", calibration, "--model", "qwen3-8b"),
             "the calibration is one of qwen3",

@@ -17,6 +17,7 @@ from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.trace.jsonl import TraceWriter
 from sim.calibration import Calibration, calibrate, write_calibration
 from sim.comparison import Comparison, compare, read_traced_run
+from sim.cost_models import Sizes
 from sim.generators import independent_requests, poisson, uniform
 from sim.generators.reference import REFERENCE_LOADS
 from sim.workload import Prompts, WorkloadRequest, to_requests
@@ -44,6 +45,7 @@ def calibration(runner: ModelRunner, tmp_path_factory: pytest.TempPathFactory) -
         model=MODEL,
         vocab_size=runner.vocab_size,
         reads_shared_blocks_once=runner.attention == "triton",
+        sizes=Sizes(**runner.graph_sizes._asdict()),
     )
     path = tmp_path_factory.mktemp("calibration") / "card.json"
     write_calibration(path, found)

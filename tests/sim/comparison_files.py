@@ -7,7 +7,14 @@ from pathlib import Path
 
 from sim.calibration import Calibration
 from sim.calibration.file import FitError
-from sim.cost_models.fitted import TOKEN_KNOTS, Coefficients, HostCoefficients
+from sim.cost_models.fitted import (
+    CONTEXT_KNOTS,
+    TOKEN_KNOTS,
+    Coefficients,
+    HostCoefficients,
+    RequestCoefficients,
+    Sizes,
+)
 from sim.cost_models.shape import KINDS
 
 DEVICE = Coefficients(
@@ -17,6 +24,7 @@ DEVICE = Coefficients(
     kv_token_s=1e-8,
     shared_kv_token_s=0.0,
     chunk_pair_s=1e-9,
+    context_s=(0.0,) * len(CONTEXT_KNOTS),
 )
 HOST = HostCoefficients(step_s=1e-4, sequence_s=1e-6, token_s=1e-7)
 
@@ -31,6 +39,10 @@ def example_calibration(model: str = "qwen3-0.6b") -> Calibration:
         block_size=16,
         num_blocks=500,
         reads_shared_blocks_once=True,
+        sizes=Sizes(),
+        misfit=None,
+        request=RequestCoefficients(),
+        steps=[],
         device=dict.fromkeys(KINDS, DEVICE),
         host=dict.fromkeys(KINDS, HOST),
         errors=dict.fromkeys(KINDS, error),

@@ -9,6 +9,7 @@ import msgspec
 
 from nanovllm.config import Config
 from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.sequence import Sequence
 from nanovllm.trace.events import AnyEvent
 from sim import SimulationResult, simulate
 from sim.cost_models import StepTime
@@ -42,3 +43,13 @@ def as_bytes(events: list[AnyEvent]) -> bytes:
 
 def of_kind(result: SimulationResult, *kinds: type[AnyEvent]) -> list[Any]:
     return [event for event in result.events if isinstance(event, kinds)]
+
+
+def decode_of(*tables: list[int]) -> list[Sequence]:
+    """Sequences that decode, with these block tables, of 4 tokens a block."""
+    seqs = []
+    for table in tables:
+        seq = Sequence([1] * (4 * len(table)))
+        seq.block_table, seq.num_scheduled_tokens = table, 1
+        seqs.append(seq)
+    return seqs

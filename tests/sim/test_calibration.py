@@ -9,55 +9,33 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, strategies as st
 
 from nanovllm.config import Config
 from nanovllm.engine.backend import StepTimes
 from nanovllm.engine.batch import ScheduledBatch
-from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import ConfigError, CostTableError, UserError
+from nanovllm.trace.events import RequestAdded, StepStarted
+from sim import simulate
 from sim.calibration import Calibration, calibrate, read_calibration, write_calibration
 from sim.calibration.plan import PlannedStep, plan_steps
-from sim.cost_models.fitted import TOKEN_KNOTS, Coefficients, token_features
-from sim.cost_models.shape import KINDS, StepShape, num_shared_blocks
+from sim.cost_models.fitted import Coefficients, RequestCoefficients, Sizes
+from sim.cost_models.shape import KINDS, StepShape
+from sim.workload import WorkloadRequest
+from tests.sim.runs import decode_of
 
 CONFIG = Config(
     kvcache_block_size=16, num_kvcache_blocks=4096, max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=4096
 )
+SIZES = Sizes(decode=(1, 2, 4, 8, 16, 32, 64), chunks=(64, 128, 256, 512))
 TRUE = Coefficients(
     step_s=1e-3,
-    token_s=(2e-5, 1e-5, 1e-5, 1e-5, 1e-5, 2e-5, 2e-5),
+    token_s=(*(2e-5,) * 5, *(1e-5,) * 8, *(2e-5,) * 11),
     sequence_s=3e-5,
     kv_token_s=1e-8,
     shared_kv_token_s=1e-9,
     chunk_pair_s=1e-9,
+    context_s=(1e-7, 1e-7, 5e-8),
 )
-
-
-# ---- features ------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 5000))
-def test_every_token_is_counted_once(num_tokens: int) -> None:
-    assert sum(token_features(num_tokens)) == num_tokens
-    assert len(token_features(num_tokens)) == len(TOKEN_KNOTS)
-
-
-def decode_of(*tables: list[int]) -> list[Sequence]:
-    seqs = []
-    for table in tables:
-        seq = Sequence([1] * (4 * len(table)))
-        seq.block_table, seq.num_scheduled_tokens = table, 1
-        seqs.append(seq)
-    return seqs
-
-
-def test_shared_leading_blocks_are_counted_for_all_but_one() -> None:
-    assert num_shared_blocks(decode_of([1, 2, 3], [1, 2, 4], [1, 2, 5, 6])) == 4
-    assert num_shared_blocks(decode_of([1, 2], [3, 4], [5])) == 0
-    assert num_shared_blocks(decode_of([1, 2], [1, 2], [7, 8], [7])) == 2 + 1
-    shape = StepShape.of(ScheduledBatch(decode_of([1, 2, 3], [1, 2, 4]), False), 4)
-    assert (shape.decode_kv_tokens, shape.shared_kv_tokens, shape.kind) == (24, 8, "decode")
 
 
 # ---- the plan ------------------------------------------------------------------------------------------------
@@ -75,7 +53,7 @@ def test_all_planned_steps_fit() -> None:
 
 
 def test_a_step_takes_shared_blocks_once() -> None:
-    assert PlannedStep((64 + 5, 64 + 5), ((0, 17),), 64).num_blocks(16) == 4 + 2 * 1 + 2
+    assert PlannedStep((64 + 1, 64 + 1), ((0, 17),), 64).num_blocks(16) == 4 + 2 * 1 + 2
 
 
 # ---- a backend whose times are known -------------------------------------------------------------------------
@@ -96,7 +74,8 @@ class KnownBackend:
         assert max(blocks) < self.num_kv_blocks
         for seq in batch.sequences:
             assert len(seq.block_table) * 16 >= seq.num_cached_tokens + seq.num_scheduled_tokens
-        device_s = TRUE.step_time(StepShape.of(batch, 16)).total_s
+        shape = StepShape.of(batch, 16)
+        device_s = TRUE.step_time(shape, SIZES.padded(shape)).total_s
         self.step_times = StepTimes(0.0, device_s)
         return [7] * len(batch.sequences)
 
@@ -128,6 +107,7 @@ def calibration() -> Calibration:
         model="models/Tiny",
         vocab_size=100,
         reads_shared_blocks_once=True,
+        sizes=SIZES,
         clock=Stopwatch(backend),
     )
 
@@ -173,6 +153,16 @@ def test_options_that_leave_too_little_to_measure_are_refused(kind: str, num_blo
         assert f"{name}={value}" in str(caught.value)
 
 
+def test_a_request_takes_time_before_the_step(calibration: Calibration) -> None:
+    model = replace(calibration.cost_model("tiny"), request=RequestCoefficients(request_s=1.0, token_s=0.1))
+    load = [WorkloadRequest(id=number, prompt_len=10, max_tokens=2) for number in range(3)]
+    result = simulate(CONFIG, load, cost_model=model)
+    starts = [event.time for event in result.events if isinstance(event, StepStarted)]
+    added = [event.time for event in result.events if isinstance(event, RequestAdded)]
+    assert added == [0.0, 2.0, 4.0]
+    assert starts[0] == 6.0
+
+
 # ---- the file ------------------------------------------------------------------------------------------------
 
 
@@ -195,11 +185,11 @@ def _fields(calibration: Calibration) -> dict[str, Any]:
     [
         (b"", "is empty: a calibration that `nanovllm calibrate` wrote is needed"),
         (b" \n", "is empty"),
-        (b"not json", "is no calibration of schema 1"),
-        (b"\xff\xff", "is no calibration of schema 1"),
-        (b"[]", "is no calibration of schema 1"),
-        (b'{"type": "trace_started"}', "is no calibration of schema 1"),
-        (b"[" * 100_000, "is no calibration of schema 1"),
+        (b"not json", "is no calibration of schema 2"),
+        (b"\xff\xff", "is no calibration of schema 2"),
+        (b"[]", "is no calibration of schema 2"),
+        (b'{"type": "trace_started"}', "is no calibration of schema 2"),
+        (b"[" * 100_000, "is no calibration of schema 2"),
     ],
 )
 def test_a_foreign_file_is_one_clear_line(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -214,7 +204,7 @@ def test_a_foreign_file_is_one_clear_line(tmp_path: Path, content: bytes, proble
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"schema": 2}, r"`\$.schema`"),
+        ({"schema": 1}, r"`\$.schema`"),
         ({"kind": "something"}, r"`\$.kind`"),
         ({"block_size": "16"}, r"`\$.block_size`"),
         ({"block_size": 0}, r"`\$.block_size`"),
@@ -222,6 +212,12 @@ def test_a_foreign_file_is_one_clear_line(tmp_path: Path, content: bytes, proble
         ({"model": ""}, r"`\$.model`"),
         ({"colour": "red"}, "colour"),
         ({"host": {}}, "host must have decode, prefill, mixed"),
+        ({"sizes": {"decode": [2, 1]}}, "sizes.decode must be positive and in ascending order"),
+        ({"misfit": {"sequences": [2, 1], "contexts": [1], "factors": [[1.0], [1.0]]}}, "sequences must be in asc"),
+        ({"misfit": {"sequences": [1], "contexts": [1, 2], "factors": [[1.0]]}}, "factors must have a row for each"),
+        ({"misfit": {"sequences": [1], "contexts": [1], "factors": [[0.0]]}}, "factors must be between"),
+        ({"request": {"request_s": -1.0}}, "negative"),
+        ({"steps": [[1, 2]]}, r"`\$.steps"),
     ],
 )
 def test_an_impossible_file_is_one_clear_line(
@@ -235,7 +231,7 @@ def test_an_impossible_file_is_one_clear_line(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("step_s", -1e-3), ("step_s", 1e300), ("token_s", [1e-3]), ("token_s", [0.0] * 6 + [1e300])],
+    [("step_s", -1e-3), ("step_s", 1e300), ("token_s", [1e-3]), ("token_s", [0.0] * 23 + [1e300])],
 )
 def test_an_impossible_coefficient_is_one_clear_line(
     calibration: Calibration, tmp_path: Path, name: str, value: object
@@ -245,7 +241,7 @@ def test_an_impossible_coefficient_is_one_clear_line(
     path = tmp_path / "card.json"
     path.write_bytes(msgspec.json.encode(fields))
     with pytest.raises(
-        CostTableError, match=r"negative|1e\+300, no number from 0 to|token_s has 1 values, 7 are needed"
+        CostTableError, match=r"negative|1e\+300, no number from 0 to|token_s has 1 values, 24 are needed"
     ):
         read_calibration(path)
 
