@@ -80,7 +80,7 @@ def simulate_replicas(
     from sim.cluster import simulate_cluster
 
     promised = slo if slo.limits else None
-    collectors = [MetricsCollector(slo=promised) for _ in range(cluster.replicas)]
+    collectors = [MetricsCollector(slo=promised, keep_requests=False) for _ in range(cluster.replicas)]
     result = None
     with ExitStack() as resources:
         listeners: list[list[EmitAll]] = [[collector.apply_all] for collector in collectors]

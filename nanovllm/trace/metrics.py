@@ -168,9 +168,7 @@ def summarize_run(collector: MetricsCollector) -> Metrics:
         num_empty_steps=steps["empty"],
         mean_tokens_per_step=_ratio(collector.computed_tokens, num_computing_steps),
         step_times=collector.step_times.result(),
-        slo=None
-        if collector.slo is None
-        else collector.slo.result(totals.num_requests + collector.num_rejected, duration_s),
+        slo=None if collector.slo is None else collector.slo.result(num_came, duration_s),
         requests=[*collector.rows, *unfinished] if collector.keeps_requests else [],
     )
 

@@ -92,7 +92,7 @@ class _Run(NamedTuple):
 def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
     slo = cell.slo if cell.slo.limits else None
     num_replicas = cell.deployment.replicas
-    collectors = [MetricsCollector(slo=slo) for _ in range(num_replicas)]
+    collectors = [MetricsCollector(slo=slo, keep_requests=False) for _ in range(num_replicas)]
     requests = load.requests(cell.config.seed)
     common: dict[str, Any] = {
         "gpu": cell.deployment.gpu,
