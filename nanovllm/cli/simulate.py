@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +30,6 @@ from nanovllm.trace.slo import Slo
 
 if TYPE_CHECKING:
     from nanovllm.trace.metrics import Metrics
-    from nanovllm.trace.recorder import EmitAll
     from sim import SimulationResult
     from sim.outputs import RecordedOutputs
 
@@ -79,9 +77,7 @@ def simulate(
 
     With --replicas, each writes a trace of its own: --trace run.jsonl makes run.replica-0.jsonl and so on.
     """
-    from nanovllm.trace.jsonl import TraceWriter
-    from nanovllm.trace.metrics import summarize_run
-    from nanovllm.trace.metrics_collector import MetricsCollector
+    from nanovllm.trace.second_process import observe
     from sim import simulate as run_simulation
 
     if cluster.replicas > 1:
@@ -95,12 +91,8 @@ def simulate(
     if cluster.replicas > 1:
         options = {"gpu": gpu, "model": spec, "cost_model": cost_model, "tokenize": encode}
         return simulate_replicas(cluster, config, requests, trace=trace, slo=slo, as_json=as_json, **options)
-    collector, view = MetricsCollector(slo=slo if slo.limits else None), make_view(live, as_json)
-    result = None
-    with ExitStack() as resources:
-        listening: list[EmitAll] = [collector.apply_all]
-        if trace is not None:
-            listening.append(resources.enter_context(TraceWriter(trace)).emit_all)
+    view, result = make_view(live, as_json), None
+    with observe(trace, slo if slo.limits else None) as observer:
         try:
             with showing(view):
                 result = run_simulation(
@@ -114,11 +106,11 @@ def simulate(
                     lookahead=config.lookahead,
                     record=False,
                     emit=None if view is None else view.emit,
-                    listeners=listening,
+                    listeners=[observer.take],
                 )
         except KeyboardInterrupt:
             print_note("interrupted: the figures are those of the run up to here")
-    _print(result, summarize_run(collector), as_json)
+    _print(result, observer.metrics(), as_json)
     if result is None:
         return EXIT_INTERRUPTED
     print_refusals(result.rejected)

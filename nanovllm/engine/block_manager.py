@@ -218,7 +218,8 @@ class BlockManager:
         if self._emit is not None:
             digits = [*map(_to_digits, seq.block_hashes[first:last])]
         for index, block, hash_digits in zip(range(first, last), blocks, digits, strict=True):
-            content = self._find_content(seq, index, parent)
+            is_known = seq.block_hashes[index] in self._contents_by_hash
+            content = self._find_content(seq, index, parent) if is_known else None
             if content is None:
                 content = self._new_content(seq, index, parent, block, hash_digits)
             else:
@@ -273,9 +274,9 @@ class BlockManager:
         """Release all blocks of ``seq``, the deepest first, and forget how far its KV was computed."""
         released = seq.block_table[::-1]
         for block in released:
-            assert self.ref_counts[block] > 0, f"block {block} is released twice"
-            self.ref_counts[block] -= 1
-            if self.ref_counts[block] == 0:
+            count = self.ref_counts[block] = self.ref_counts[block] - 1
+            assert count >= 0, f"block {block} is released twice"
+            if count == 0:
                 self.free_blocks[block] = None
         seq.block_table = []
         seq.num_published_blocks = 0

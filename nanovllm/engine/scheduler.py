@@ -232,22 +232,22 @@ class Scheduler:
 
     def _append_tokens(self, seqs: list[Sequence], token_ids: list[int]) -> list[tuple[Sequence, str]]:
         ended: list[tuple[Sequence, str]] = []
-        request_ids: list[RequestId] = []
-        appended: list[int] = []
+        passed_over: set[Sequence] = set()
         for seq, token_id in zip(seqs, token_ids, strict=True):
             if seq.num_cached_tokens < seq.num_tokens:
+                passed_over.add(seq)
                 continue
             # As Sequence.append_token; most tokens end nothing. A call for each would show, here too.
             seq.generated.append(token_id)
             num_tokens = seq.num_tokens = seq.num_tokens + 1
-            request_ids.append(seq.request_id)
-            appended.append(token_id)
             if num_tokens == seq.num_tokens_limit or token_id in seq.end_token_ids or seq.stop_condition is not None:
                 reason = self._finish_reason(seq, token_id)
                 if reason is not None:
                     ended.append((seq, reason))
+        appended = [seq for seq in seqs if seq not in passed_over] if passed_over else seqs
         if appended and self._emit is not None:
-            self._emit(TokensAppended(request_ids, appended))
+            request_ids, tokens = [seq.request_id for seq in appended], [seq.generated[-1] for seq in appended]
+            self._emit(TokensAppended(request_ids, tokens))
         return ended
 
     def _finish_reason(self, seq: Sequence, token_id: int) -> str | None:

@@ -1,0 +1,162 @@
+"""An observer of large runs in a process of its own: deciding goes on while another core measures and writes.
+
+The other process reads from its standard input: first what it is to do, then lists of events, each behind its length;
+at the end it answers on its standard output. If the run's process is killed, it writes down what it got until then.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import msgspec
+
+from nanovllm.errors import TraceError
+from nanovllm.trace.events import AnyEvent
+from nanovllm.trace.metrics import Metrics
+from nanovllm.trace.observer import RunObserver
+from nanovllm.trace.recorder import BATCH_EVENTS
+from nanovllm.trace.slo import Slo
+
+START_EVENTS = 100_000
+"""Runs of fewer events are over before another process has begun."""
+
+_MOST_WAITING = 16
+"""So many lists may be on their way; whoever sends more, waits."""
+_LENGTH_BYTES = 4
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from nanovllm.trace.second_process import main; main()"
+
+
+class _Task(msgspec.Struct):
+    trace: str | None
+    slo: Slo | None
+
+
+class _Answer(msgspec.Struct):
+    metrics: Metrics | None = None
+    problem: str | None = None
+
+
+def observe(trace: str | Path | None = None, slo: Slo | None = None) -> RunObserver:
+    """The observer for a run of unknown length. A pipe or device is written to from here: it may be open here only."""
+    is_elsewhere = trace is None or not Path(trace).exists() or Path(trace).is_file()
+    return ParallelObserver(trace, slo) if is_elsewhere else RunObserver(trace, slo)
+
+
+class ParallelObserver(RunObserver):
+    """As ``RunObserver``; from ``START_EVENTS`` events on, the work is done by another process."""
+
+    def __init__(self, trace: str | Path | None = None, slo: Slo | None = None) -> None:
+        """See ``RunObserver``."""
+        super().__init__(trace, slo)
+        self._task = _Task(None if trace is None else str(trace), slo)
+        self._kept: list[AnyEvent] = []
+        self._process: _SecondProcess | None = None
+        self._metrics: Metrics | None = None
+
+    def take(self, events: list[AnyEvent]) -> None:
+        """See ``RunObserver``."""
+        if self._process is not None:
+            self._process.send(events)
+            return
+        self._kept += events
+        if len(self._kept) >= START_EVENTS:
+            super().__exit__()  # the file is another's from now on
+            self._process = _SecondProcess(self._task)
+            for start in range(0, len(self._kept), BATCH_EVENTS):
+                self._process.send(self._kept[start : start + BATCH_EVENTS])
+            self._kept = []
+
+    def metrics(self) -> Metrics:
+        """See ``RunObserver``. To be asked for when the context is left."""
+        return super().metrics() if self._metrics is None else self._metrics
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        if self._process is None:
+            super().take(self._kept)
+            super().__exit__(kind, error, traceback)
+            return
+        answer = self._process.finish()
+        self._metrics = answer.metrics
+        if answer.problem is not None and kind is None:  # else the exception on its way says more
+            raise TraceError(self._task.trace or "the run", answer.problem)
+
+
+class _SecondProcess:
+    """The other process, seen from this one."""
+
+    def __init__(self, task: _Task) -> None:
+        # A session of its own: a Ctrl-C in the terminal is meant for the run.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM.format(path=sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None, "it is made with a pipe"
+        self._pipe = self._process.stdin
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._sender = ThreadPoolExecutor(max_workers=1)
+        self._sent: deque[Future[None]] = deque()
+        self._send(self._encode(task))
+
+    def send(self, events: list[AnyEvent]) -> None:
+        """Let it take in the next events."""
+        self._send(self._encode(events))
+
+    def _send(self, data: bytes) -> None:
+        self._sent.append(self._sender.submit(self._write, data))
+        if len(self._sent) > _MOST_WAITING:
+            self._sent.popleft().result()
+
+    def _write(self, data: bytes) -> None:
+        with suppress(BrokenPipeError):  # ``finish`` finds out
+            self._pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
+
+    def finish(self) -> _Answer:
+        """Wait until it is through with all events."""
+        try:
+            self._sender.shutdown()
+            data, _ = self._process.communicate()
+        finally:
+            self._process.kill()  # nothing happens if it has ended
+        if self._process.returncode:
+            return _Answer(problem="the process that measured it and wrote the trace has died")
+        return msgspec.msgpack.decode(data, type=_Answer)
+
+
+def main() -> None:
+    """The other process."""
+    with sys.stdin.buffer as pipe, sys.stdout.buffer as out:
+        task = msgspec.msgpack.decode(_read(pipe) or b"", type=_Task)
+        out.write(msgspec.msgpack.encode(_observe(task, pipe)))
+
+
+def _observe(task: _Task, pipe: BinaryIO) -> _Answer:
+    decode = msgspec.msgpack.Decoder(list[AnyEvent]).decode
+    try:
+        with RunObserver(task.trace, task.slo) as observer:
+            while (data := _read(pipe)) is not None:
+                observer.take(decode(data))
+    except TraceError as error:
+        return _Answer(problem=str(error).removeprefix(f"{error.path}: "))
+    return _Answer(observer.metrics())
+
+
+def _read(pipe: BinaryIO) -> bytes | None:
+    """What was sent next; None at the end."""
+    head = pipe.read(_LENGTH_BYTES)
+    length = int.from_bytes(head, "little")
+    data = pipe.read(length)
+    return data if head and len(data) == length else None
