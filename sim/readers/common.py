@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nanovllm.checks import MAX_WHOLE_NUMBER, check_positive, check_whole_number, whole_number_from
 from nanovllm.errors import ConfigError, WorkloadError
-from sim.readers.slices import Slice
+from sim.readers.slices import Slice, cut
 from sim.workload import WorkloadRequest
 from sim.workload.files import open_lines, parse_json
 
@@ -30,7 +30,7 @@ def to_workload(
     if max_tokens is not None:
         check_whole_number("max_tokens", max_tokens, 1)
     check_positive("rate_scale", rate_scale)
-    return _to_workload(path, part.cut(path, traced), rate_scale, max_tokens)
+    return _to_workload(path, cut(part, path, traced), rate_scale, max_tokens)
 
 
 def _to_workload(

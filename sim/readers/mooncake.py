@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim.readers.common import TracedRequest, json_lines, to_workload, whole_number, wrong_field
-from sim.readers.slices import Slice
+from sim.readers.slices import Slice, cut
 from sim.token_ids import MAX_DRAWN_TOKENS, draw_token_ids
 from sim.workload import WorkloadRequest
 
@@ -47,7 +47,7 @@ class TracedBlocks(NamedTuple):
 def read_mooncake_blocks(path: str | Path, part: Slice) -> Iterator[TracedBlocks]:
     """The blocks of the requests in a part of a trace, without drawing their tokens."""
     rows = (_Row.of(path, line, fields) for line, fields in json_lines(path))
-    kept = part.cut(path, rows)
+    kept = cut(part, path, rows)
     return (TracedBlocks(row.hash_ids, row.num_prompt_tokens + row.num_output_tokens) for _, row in kept)
 
 

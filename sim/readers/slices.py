@@ -53,22 +53,24 @@ class Slice:
         """Whether the span of time has ended at this moment."""
         return self.end_s is not None and time_s >= self.end_s
 
-    def cut(self, path: str | Path, rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
-        """The rows that are kept, each with its number in the trace; no more are read than needed. Raises
-        ``WorkloadError`` for one that came before the one above it."""
-        return islice(islice(self._in_span(path, rows), self.skip, None), self.limit)
 
-    def _in_span(self, path: str | Path, rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
-        first_ns: int | None = None
-        latest_ns = 0
-        for number, row in enumerate(rows):
-            if first_ns is None:
-                first_ns = row.time_ns
-            elif row.time_ns < latest_ns:
-                raise WorkloadError(path, "the request came before the one above it: a trace must be sorted", row.line)
-            latest_ns = row.time_ns
-            time_s = (latest_ns - first_ns) / 1e9
-            if self.is_before(time_s):
-                return
-            if self.has(time_s):
-                yield number, row
+def cut(part: Slice, path: str | Path, rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
+    """The rows of a trace that are kept, each with its number in it; no more are read than needed. Raises
+    ``WorkloadError`` for one that came before the one above it."""
+    return islice(islice(_in_span(part, path, rows), part.skip, None), part.limit)
+
+
+def _in_span(part: Slice, path: str | Path, rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
+    first_ns: int | None = None
+    latest_ns = 0
+    for number, row in enumerate(rows):
+        if first_ns is None:
+            first_ns = row.time_ns
+        elif row.time_ns < latest_ns:
+            raise WorkloadError(path, "the request came before the one above it: a trace must be sorted", row.line)
+        latest_ns = row.time_ns
+        time_s = (latest_ns - first_ns) / 1e9
+        if part.is_before(time_s):
+            return
+        if part.has(time_s):
+            yield number, row
