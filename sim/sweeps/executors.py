@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections import deque
@@ -15,9 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nanovllm.errors import WorkerError
+from nanovllm.errors import ConfigError, WorkerError
 from sim.sweeps.row import Row, run_cell
 from sim.sweeps.sweep import Cell
+
+_PATIENCE_S = 5.0
 
 
 def in_this_process(cells: Sequence[Cell]) -> Generator[Row]:
@@ -51,7 +54,7 @@ def on_ray(cells: Sequence[Cell], address: str | None, num_jobs: int | None = No
     """On the Ray cluster at ``address``; None: on one that is made on this machine, with ``num_jobs`` processors.
 
     The machines need this package in the same version, and the files that cells read under the same paths. Raises
-    ``WorkerError`` if the cluster is lost.
+    ``ConfigError`` if nobody answers at the address, ``WorkerError`` if the cluster is lost.
     """
     import ray
     from ray.exceptions import RayError
@@ -77,7 +80,18 @@ def _connect(address: str | None, num_jobs: int | None) -> None:
     if address is None:
         ray.init(address="local", num_cpus=num_jobs, include_dashboard=False, **quiet)
     else:
+        _check_answers(address)
         ray.init(address=address, **quiet)
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself would try for minutes. Raises ``ConfigError``."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), timeout=_PATIENCE_S).close()
+        except (OSError, OverflowError) as error:
+            raise ConfigError("ray", address, f"no cluster answers there ({error})") from None
 
 
 def _on_connected_ray(cells: Sequence[Cell]) -> Generator[Row]:

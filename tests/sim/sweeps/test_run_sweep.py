@@ -65,6 +65,12 @@ def test_a_ray_cluster_gives_equal_rows(expected: list[Row], tmp_path: Path) -> 
     assert equal_rows(result.rows, expected)
 
 
+def test_a_cluster_that_does_not_answer_is_named() -> None:
+    pytest.importorskip("ray", reason="needs the extra cluster")
+    with pytest.raises(ConfigError, match=r"ray='127.0.0.1:1' is not allowed: no cluster answers there"):
+        run_sweep(small_sweep(), ray="127.0.0.1:1")
+
+
 def test_processes_find_files_as_the_caller_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("load.jsonl").write_text('{"id": 0, "prompt_len": 8, "max_tokens": 4}\n')
