@@ -24,7 +24,7 @@ class CostModelInput:
     table: Path | None = None
     """A directory of latencies measured layer by layer (table_meta.yaml, table_*.csv)."""
     calibration: Path | None = None
-    """A file that `nanovllm calibrate` wrote."""
+    """A file that `nanovllm calibrate` wrote, or h200-qwen3-0.6b, which was measured."""
 
     def __post_init__(self) -> None:
         if self.cost_model not in COST_MODELS:

@@ -16,6 +16,7 @@ from sim.cost_models.misfit import Misfit
 from sim.cost_models.shape import KINDS
 
 SCHEMA: Literal[2] = 2
+_MEASURED = Path(__file__).with_name("measured")
 
 
 class FitError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,10 +82,21 @@ def short_name(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2].lower()
 
 
+def measured_calibrations() -> list[str]:
+    """Names of the calibrations that come with this package, each of one card and model."""
+    return sorted(path.stem for path in _MEASURED.glob("*.json"))
+
+
 def read_calibration(path: str | Path) -> Calibration:
-    """Read a file. Raises ``CostTableError`` in one line for one that is missing, empty, foreign or impossible."""
+    """Read a file, or one of ``measured_calibrations`` by its name. Raises ``CostTableError`` in one line for one that
+    is missing, empty, foreign or impossible."""
+    if str(path) in measured_calibrations():
+        path = _MEASURED / f"{path}.json"
     try:
         data = Path(path).read_bytes().removeprefix(BOM_UTF8)  # some editors put one
+    except FileNotFoundError:
+        names = ", ".join(measured_calibrations())
+        raise CostTableError(path, f"no such file; calibrations that need none: {names}") from None
     except OSError as error:
         raise CostTableError.unreadable(path, error) from None
     if not data.strip():

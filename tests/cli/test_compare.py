@@ -69,7 +69,7 @@ def test_a_run_of_vllm_is_compared_by_the_tables_beside_it(run: RunCommand, vllm
     ("options", "problem"),
     [
         (["--table", "nowhere"], "nowhere: is no directory"),
-        (["--calibration", "nowhere.json"], "nowhere.json: cannot be read: No such file"),
+        (["--calibration", "nowhere.json"], "nowhere.json: no such file; calibrations that need none: h200-qwen3-0.6b"),
         (["--cost-model", "magic"], "cost_model='magic' is not allowed: one of auto, roofline, table, fitted"),
         (["--cost-model", "table"], "cost_model='table' is not allowed: it needs table"),
         (["--cost-model", "fitted"], "cost_model='fitted' is not allowed: it needs calibration"),

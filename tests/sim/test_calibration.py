@@ -16,7 +16,8 @@ from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.errors import ConfigError, CostTableError, UserError
 from nanovllm.trace.events import RequestAdded, StepStarted
 from sim import simulate
-from sim.calibration import Calibration, calibrate, read_calibration, write_calibration
+from sim.calibration import Calibration, calibrate, measured_calibrations, read_calibration, write_calibration
+from sim.calibration.fit import fit_device
 from sim.calibration.plan import PlannedStep, plan_steps
 from sim.cost_models.fitted import Coefficients, RequestCoefficients, Sizes
 from sim.cost_models.shape import KINDS, StepShape
@@ -247,10 +248,23 @@ def test_an_impossible_coefficient_is_one_clear_line(
 
 
 def test_files_that_cannot_be_read_or_written_are_one_clear_line(calibration: Calibration, tmp_path: Path) -> None:
-    with pytest.raises(CostTableError, match=r"nowhere.json: cannot be read: No such file"):
+    with pytest.raises(CostTableError, match=r"nowhere.json: no such file; .* need none: h200-qwen3-0.6b"):
         read_calibration(tmp_path / "nowhere.json")
     with pytest.raises(CostTableError, match=r"cannot be written: No such file"):
         write_calibration(tmp_path / "nowhere" / "card.json", calibration)
+
+
+@pytest.mark.parametrize("name", measured_calibrations())
+def test_what_was_measured_is_fitted_as_it_stands_there(name: str) -> None:
+    found = read_calibration(name)
+    block_size = found.block_size if found.reads_shared_blocks_once else None
+    fitted, errors = fit_device(found.steps, found.sizes, block_size)
+    for step in found.steps:
+        expected = found.cost_model(found.model).device_time(step.shape).device_s
+        assert fitted.device_time(step.shape).device_s == pytest.approx(expected, rel=1e-6)
+    for kind in KINDS:
+        assert errors[kind].mean == pytest.approx(found.errors[kind].mean, rel=1e-3)
+        assert errors[kind].mean < 0.04
 
 
 # ---- a real backend ------------------------------------------------------------------------------------------
