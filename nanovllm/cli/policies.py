@@ -120,7 +120,7 @@ def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, readin
     from sim import simulate
     from viz.figures.token_times import TokenTimes
 
-    collector, token_times = MetricsCollector(), TokenTimes()
+    collector, token_times = MetricsCollector(keep_requests=False), TokenTimes()
     chosen = costs.choose(config, "qwen3-0.6b")
     result = simulate(
         chosen.config,

@@ -103,12 +103,15 @@ def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
     }
     load_imbalance = 1.0
     if num_replicas == 1:
-        parts = [simulate(chosen.config, requests, emit=collectors[0].apply, **common)]
+        parts = [simulate(chosen.config, requests, listeners=[collectors[0].apply_all], **common)]
     else:
-        emits = [collector.apply for collector in collectors]
-        router = cell.deployment.router
         cluster = simulate_cluster(
-            chosen.config, requests, num_replicas=num_replicas, router=router, emits=emits, **common
+            chosen.config,
+            requests,
+            num_replicas=num_replicas,
+            router=cell.deployment.router,
+            listeners=[[collector.apply_all] for collector in collectors],
+            **common,
         )
         parts, load_imbalance = cluster.replicas, cluster.load_imbalance
     metrics = merge_collectors(collectors)
