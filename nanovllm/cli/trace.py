@@ -22,7 +22,7 @@ app = typer.Typer(
     help="Read a trace: list it, play it back, judge it, measure it, compare two, draw it, hand it to Perfetto."
 )
 
-TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file (.jsonl, .jsonl.gz).")]
+TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file (.jsonl, .jsonl.gz, .nvtrace).")]
 Steps = Annotated[
     str | None, typer.Option(metavar="A:B", help="Only steps A to B; either may be left out, A alone is one step.")
 ]
@@ -257,4 +257,5 @@ def _note_problem(trace: Trace) -> None:
 
 def _beside(path: Path, ending: str) -> Path:
     """The trace's name with another ending."""
-    return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ending)
+    name = path.name.removesuffix(".nvtrace").removesuffix(".gz").removesuffix(".jsonl")
+    return path.with_name(name + ending)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nanovllm.trace.events import AnyEvent, Held
-from nanovllm.trace.recorder import Recorder, tee
+from nanovllm.trace.recorder import Batches, Recorder, tee
 
 
 def test_a_recorder_keeps_events_in_order() -> None:
@@ -19,3 +19,16 @@ def test_tee_tells_each_listener_in_order() -> None:
     emit = tee(lambda event: heard.append(f"first {event.request}"), lambda event: heard.append("second"))
     emit(Held("a", "no_slot"))
     assert heard == ["first a", "second"]
+
+
+def test_batches_are_passed_on_when_there_is_enough() -> None:
+    heard: list[list[AnyEvent]] = []
+    batches = Batches([heard.append, heard.append])
+    events: list[AnyEvent] = [Held(name, "no_slot") for name in "abc"]
+    for event in events:
+        batches.emit(event)
+        batches.pass_on(least=2)
+    assert heard == [events[:2]] * 2
+    batches.pass_on()
+    batches.pass_on()
+    assert heard == [events[:2]] * 2 + [events[2:]] * 2

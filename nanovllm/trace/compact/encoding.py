@@ -111,9 +111,7 @@ _FORESEEN: dict[type, Form] = {
 _COMPLETE: dict[int, Callable[..., AnyEvent]] = {
     Form.STEP_STARTED_FORESEEN: lambda known, step, *counts: StepStarted(step, known.time, *counts),
     Form.BLOCKS_ALLOCATED_FORESEEN: lambda known, request, count: BlocksAllocated(request, known.next_blocks(count)),
-    Form.BLOCKS_EVICTED_AND_ALLOCATED: lambda known, request, count: BlocksAllocated(
-        request, known.next_blocks(count)
-    ),
+    Form.BLOCKS_EVICTED_AND_ALLOCATED: lambda known, request, count: BlocksAllocated(request, known.next_blocks(count)),
     Form.DECODE_SCHEDULED_FORESEEN: lambda known: DecodeScheduled(known.decoding),
     Form.PREEMPTED_FORESEEN: lambda known, request, other, *counts: Preempted(
         request, other, known.blocks_to_free(request), *counts

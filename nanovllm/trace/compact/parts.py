@@ -17,7 +17,7 @@ from nanovllm.trace.events import AnyEvent, RequestId
 
 _COMPRESSION_LEVEL = 1
 """Most bytes are hashes and tokens, of which no level makes less."""
-_MISFITS = (TypeError, ValueError, OverflowError)
+_MISFITS = (LookupError, TypeError, ValueError, OverflowError)
 
 
 class _Columns(msgspec.Struct, array_like=True, tag="columns"):
@@ -31,10 +31,10 @@ class _Columns(msgspec.Struct, array_like=True, tag="columns"):
 
 
 class _Lines(msgspec.Struct, array_like=True, tag="lines"):
-    """A part whose events fit no columns (a number of more than 64 bits, say): as JSON. Nothing is foreseen in the
-    part behind it."""
+    """A part whose events fit no columns (a number of more than 64 bits, say): as JSON Lines. Of the part behind it,
+    nothing is foreseen by those before."""
 
-    lines: list[msgspec.Raw]
+    lines: bytes
 
 
 class PartEncoder:
@@ -51,7 +51,7 @@ class PartEncoder:
             data = msgspec.msgpack.encode(part)
         except _MISFITS:
             self._encoder = Encoder()
-            data = msgspec.msgpack.encode(_Lines([msgspec.Raw(msgspec.json.encode(event)) for event in events]))
+            data = msgspec.msgpack.encode(_Lines(msgspec.json.Encoder().encode_lines(events)))
         return zlib.compress(data, _COMPRESSION_LEVEL)
 
 
@@ -81,7 +81,7 @@ class PartDecoder:
     def __init__(self) -> None:
         self._decoder = Decoder()
         self._decode = msgspec.msgpack.Decoder(_Columns | _Lines).decode
-        self._decode_event = msgspec.json.Decoder(AnyEvent).decode
+        self._decode_lines = msgspec.json.Decoder(AnyEvent).decode_lines
 
     def decode(self, data: bytes) -> Iterator[AnyEvent]:
         """The events of a part. Raises ``ValueError`` for bytes that are none; events may have come before."""
@@ -89,8 +89,7 @@ class PartDecoder:
             part = self._decode(zlib.decompress(data))
             if isinstance(part, _Lines):
                 self._decoder = Decoder()
-                for line in part.lines:
-                    yield self._decode_event(line)
+                yield from self._decode_lines(part.lines)
             else:
                 yield from self._decoder.decode(part.forms, _to_rows(part))
         except (zlib.error, msgspec.MsgspecError, LookupError, TypeError, RuntimeError) as error:

@@ -1,0 +1,89 @@
+"""Observers: what a run came to, whoever measures it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from nanovllm.errors import TraceError
+from nanovllm.trace import second_process
+from nanovllm.trace.events import AnyEvent
+from nanovllm.trace.jsonl import read_trace
+from nanovllm.trace.metrics import compute_metrics
+from nanovllm.trace.observer import RunObserver
+from nanovllm.trace.second_process import ParallelObserver, observe
+from nanovllm.trace.slo import Slo
+from tests.trace.runs import preempting_run
+
+SLO = Slo(time_to_first_token_s=0.02, time_per_output_token_s=0.003)
+
+
+def observed(observer: RunObserver, events: list[AnyEvent], end: type[BaseException] | None = None) -> RunObserver:
+    """Let it see these events, ten at a time; then something may happen."""
+    with observer:
+        for start in range(0, len(events), 10):
+            observer.take(events[start : start + 10])
+        if end is not None:
+            raise end
+    return observer
+
+
+@pytest.mark.parametrize("most", [30, 10**6])
+@pytest.mark.parametrize("name", ["run.jsonl", "run.nvtrace"])
+def test_a_second_process_comes_to_the_same(
+    name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(second_process, "START_EVENTS", most)
+    events = preempting_run()
+    observer = observed(ParallelObserver(tmp_path / name, SLO), events)
+    assert observer.metrics().to_dict() == compute_metrics(events, slo=SLO).to_dict()
+    assert read_trace(tmp_path / name).events == events
+
+
+def test_nobody_needs_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_process, "START_EVENTS", 30)
+    assert observed(observe(), preempting_run()).metrics().to_dict() == compute_metrics(preempting_run()).to_dict()
+
+
+def test_a_pipe_is_written_to_from_here(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert type(observed(observe(tmp_path / "pipe"), preempting_run())) is RunObserver
+    os.close(reader)
+
+
+def test_a_run_that_ends_badly_leaves_what_came_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_process, "START_EVENTS", 30)
+    for most, name in ((30, "a.nvtrace"), (10**6, "b.nvtrace")):
+        monkeypatch.setattr(second_process, "START_EVENTS", most)
+        observer = ParallelObserver(tmp_path / name)
+        with pytest.raises(KeyboardInterrupt):
+            observed(observer, preempting_run()[:60], KeyboardInterrupt)
+        assert observer.metrics().to_dict() == compute_metrics(preempting_run()[:60]).to_dict()
+        assert read_trace(tmp_path / name).events == preempting_run()[:60]
+
+
+def test_a_full_disk_is_one_error(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(second_process, "START_EVENTS", 30)
+    with pytest.raises(TraceError) as caught:
+        observed(ParallelObserver("/dev/full"), preempting_run())
+    assert str(caught.value) == "/dev/full: cannot be written: No space left on device"
+    assert capfd.readouterr().err.count("\n") <= 1
+
+
+def test_a_process_that_dies_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_process, "START_EVENTS", 30)
+    observer = ParallelObserver(tmp_path / "run.nvtrace")
+    observer.take(preempting_run()[:40])
+    assert observer._process is not None
+    os.kill(observer._process._process.pid, signal.SIGKILL)
+    with pytest.raises(TraceError, match=r"run\.nvtrace: the process that measured it and wrote the trace has died"):
+        observed(observer, preempting_run()[40:] * 50)
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be written"):
+        ParallelObserver(tmp_path / "nowhere" / "run.nvtrace")
