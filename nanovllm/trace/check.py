@@ -111,6 +111,8 @@ class _Checker:
     def _watch_arrival(self, event: RequestAdded) -> None:
         if self._ranks is not None:
             self._ranks.add(event, self._num_steps)
+        if event.arrival < 0:
+            self._report("arrival", f"request {event.request} came at {event.arrival} s, before the start")
         if event.arrival > event.time:
             self._report(
                 "arrival", f"request {event.request} is handed over at {event.time} s, before {event.arrival} s"

@@ -30,7 +30,7 @@ REPLAYED_LAWS = {
 """Broken, they raise ``ContradictionError``."""
 
 WATCHED_LAWS = {
-    "arrival": "A request arrives before it is handed over.",
+    "arrival": "A request arrives after the start, and before it is handed over.",
     "conservation": "Free blocks and blocks in use are all blocks.",
     "references": "The reference count of a block is the number of tables that hold it.",
     "slots": "No more than max_num_seqs requests run.",

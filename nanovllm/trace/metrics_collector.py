@@ -31,15 +31,15 @@ from nanovllm.trace.latency import MAX_DISTINCT, coarsened
 from nanovllm.trace.laws import BrokenLawError
 from nanovllm.trace.pool import read_pool_size
 from nanovllm.trace.pool_use import PoolUse
-from nanovllm.trace.request_metrics import RequestMetrics, RequestRecord
+from nanovllm.trace.request_metrics import OUTCOMES, RequestMetrics, RequestRecord
 from nanovllm.trace.request_totals import RequestTotals
 from nanovllm.trace.slo import Slo, SloCounter
 from nanovllm.trace.step_times import StepTimesCollector
 
 
 class MetricsCollector:
-    """Takes in the events of one run, in order. It believes them as far as it can: whether they keep to all laws,
-    ``replay`` and ``check`` say."""
+    """Takes in the events of one run, in order. Times must make sense, for they are measured; else it believes events as
+    far as it can: whether they keep to all laws, ``replay`` and ``check`` say."""
 
     def __init__(self, source: object = "events", slo: Slo | None = None, *, keep_requests: bool = True) -> None:
         """``source``: where the events come from, as errors shall name it: the file's path, if there is one. ``slo``:
@@ -79,6 +79,7 @@ class MetricsCollector:
         """Over the steps that computed something, as that they computed with."""
         self.sum_cached_free_blocks = 0
 
+        self._now = 0.0
         self._is_in_step = False
         self._step_start = 0.0
         self._waiting_token_times: list[list[float]] = []
@@ -129,13 +130,24 @@ class MetricsCollector:
         num_blocks, _ = read_pool_size(event)
         self.pool = PoolUse(num_blocks)
 
+    def _advance(self, time: float) -> None:
+        if time < self._now:
+            raise BrokenLawError("time", f"time runs backwards, from {self._now} s to {time} s")
+        self._now = time
+
     def _add(self, event: RequestAdded) -> None:
+        self._advance(event.time)
+        if not 0 <= event.arrival <= event.time:
+            told = f"request {event.request} came at {event.arrival} s"
+            where = "before the start" if event.arrival < 0 else f"and was handed over at {event.time} s"
+            raise BrokenLawError("arrival", f"{told}, {where}")
         self.records[event.request] = RequestRecord(event.request, event.arrival, event.prompt_tokens)
 
     def _reject(self, event: RequestRejected) -> None:
         self.num_rejected += 1
 
     def _start_step(self, event: StepStarted) -> None:
+        self._advance(event.time)
         self._is_in_step = True
         self._step_start = event.time
 
@@ -167,12 +179,17 @@ class MetricsCollector:
         self._waiting_token_times = [records[request].token_times for request in event.requests]
 
     def _finish(self, event: RequestFinished) -> None:
+        if event.reason not in OUTCOMES:
+            raise BrokenLawError(
+                "reason", f"request {event.request} ends for {event.reason!r}, not one of {', '.join(OUTCOMES)}"
+            )
         self.ending.append((self.records.pop(event.request), event.reason))
         if not self._is_in_step:
             self._settle_ending()
 
     def _finish_step(self, event: StepFinished) -> None:
         time = self.last_time = event.time
+        self._advance(time)
         for token_times in self._waiting_token_times:
             token_times.append(time)
         self._waiting_token_times = []

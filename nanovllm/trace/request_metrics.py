@@ -12,13 +12,14 @@ from nanovllm.trace.fluidity import count_deadlines
 
 Outcome = Literal["completed", "aborted", "failed", "unfinished"]
 
-_OUTCOMES: dict[str, Outcome] = {
+OUTCOMES: dict[str, Outcome] = {
     "eos": "completed",
     "stop": "completed",
     "length": "completed",
     "aborted": "aborted",
     "error": "failed",
 }
+"""What the reason of a ``RequestFinished`` says of the request."""
 
 
 class RequestMetrics(msgspec.Struct, frozen=True):
@@ -66,7 +67,7 @@ class RequestRecord(msgspec.Struct, gc=False):
     def ended(self, reason: str | None, deadlines_s: tuple[float, float] | None = None) -> RequestMetrics:
         """The result. ``reason``: as in ``RequestFinished``, None if it did not end. ``deadlines_s``: of prefill and
         decode, for the fluidity index."""
-        times, outcome = self.token_times, _OUTCOMES[reason] if reason is not None else "unfinished"
+        times, outcome = self.token_times, OUTCOMES[reason] if reason is not None else "unfinished"
         spread = times[-1] - times[0] if times else 0.0
         return RequestMetrics(
             request=self.request,

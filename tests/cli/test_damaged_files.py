@@ -291,3 +291,15 @@ def test_a_foreign_calibration(tmp_path: Path, small_load: Path, run: RunCommand
         assert_refused(run("simulate", small_load, "--calibration", path), path)
     shutil.copy(small_load, path)
     assert_refused(run("simulate", small_load, "--calibration", path), path)
+
+
+@pytest.mark.parametrize("field", ["time", "arrival"])
+def test_a_trace_with_negative_time(field: str, tmp_path: Path, run: RunCommand) -> None:
+    path = place(KINDS["trace"], tmp_path)
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    events[1][field] = -1.0
+    path.write_bytes(lines(*events))
+    for command in ("trace metrics", "compare"):
+        assert_refused(run(*command.split(), path), f"{path}:2: ", "-1.0 s")
+    outcome = run("trace", "check", path)
+    assert (outcome.code, f"{path}:2: " in outcome.out) == (1, True)

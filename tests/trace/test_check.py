@@ -83,6 +83,7 @@ PUBLISHED_AND_FREED = [
 
 BROKEN: list[tuple[str, str, list[AnyEvent]]] = [
     ("arrival", "request a is handed over at 1.0 s, before 2.0 s", [started(), RequestAdded("a", 1.0, 2.0, 1, 1)]),
+    ("arrival", "request a came at -1.0 s, before the start", [started(), RequestAdded("a", 1.0, -1.0, 1, 1)]),
     ("slots", "2 requests run, max_num_seqs is 1", [*two_requests(max_num_seqs=1), *PREFILLS]),
     ("budget", "9 tokens are scheduled, .* is 8", [*two_requests(max_num_batched_tokens=8), *PREFILLS]),
     (

@@ -146,6 +146,27 @@ def test_an_event_about_nothing_is_an_error_with_its_line() -> None:
         compute_metrics([RUN[0], BlocksFreed("a", [10])])
 
 
+@pytest.mark.parametrize(
+    ("number", "event", "message"),
+    [
+        (1, RequestAdded("a", -2.0, -3.0, 6, 3), "2: time runs backwards, from 0.0 s to -2.0 s"),
+        (1, RequestAdded("a", 2.0, -1.0, 6, 3), "2: request a came at -1.0 s, before the start"),
+        (1, RequestAdded("a", 2.0, 3.0, 6, 3), "2: request a came at 3.0 s, and was handed over at 2.0 s"),
+        (3, StepStarted(0, 1.5, 1, 0, 10), "4: time runs backwards, from 2.0 s to 1.5 s"),
+        (7, StepFinished(0, -4.0, "prefill", 6), "8: time runs backwards, from 2.0 s to -4.0 s"),
+        (
+            14,
+            RequestFinished("b", 4.9, "bored"),
+            "15: request b ends for 'bored', not one of eos, stop, length, aborted",
+        ),
+    ],
+)
+def test_times_must_make_sense(number: int, event: AnyEvent, message: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        compute_metrics([*RUN[:number], event, *RUN[number + 1 :]], "run.jsonl")
+    assert str(caught.value).startswith(f"run.jsonl:{message}")
+
+
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.data())
 def test_summaries_equal_numpy_s(values: list[float], data: st.DataObject) -> None:
     values += data.draw(st.lists(st.sampled_from(values), max_size=50))
