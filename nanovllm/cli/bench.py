@@ -15,7 +15,7 @@ from nanovllm.cli.options import Profile, takes
 from nanovllm.config import Config
 
 if TYPE_CHECKING:
-    from nanovllm.cli.bench_run import Bench, BenchResult
+    from nanovllm.cli.bench_run import Bench, BenchResult, Rates
     from nanovllm.runner.model_runner import ModelRunner
 
 EXAMPLES = examples(
@@ -39,11 +39,12 @@ def bench(
     ] = None,
     repetitions: Annotated[int, typer.Option(min=1, help="Runs of each load; the first one warms up.")] = 2,
     copy_bandwidth: Annotated[
-        float, typer.Option(help="For the bound: bytes a second that the card copies.")
-    ] = COPY_BYTES_PER_S,
+        float | None, typer.Option(help=f"For the bound: bytes a second that the card copies ({COPY_BYTES_PER_S:.3g}).")
+    ] = None,
     matmul_rate: Annotated[
-        float, typer.Option(help="For the bound: operations a second of its matrix products.")
-    ] = MATMUL_FLOPS_PER_S,
+        float | None,
+        typer.Option(help=f"For the bound: operations a second of its matrix products ({MATMUL_FLOPS_PER_S:.3g})."),
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Then run the last load once more and write its trace to this file.")
     ] = None,
@@ -57,10 +58,11 @@ def bench(
 ) -> int:
     """Measure generation: tokens a second, beside the bound that the card's memory and arithmetic set.
 
-    The defaults of the bound's two rates were measured on an NVIDIA H200. What --trace and --profile write is of runs
-    of their own, which are not among the figures.
+    The defaults of the bound's two rates were measured on an NVIDIA H200; a CPU has no bound unless both are given.
+    What --trace and --profile write is of runs of their own, which are not among the figures. A request that can never
+    run makes the exit code 1.
     """
-    from nanovllm.cli.bench_run import Bench, Rates
+    from nanovllm.cli.bench_run import Bench
     from nanovllm.cli.bench_table import print_results, print_tracing_costs
     from nanovllm.model_spec import ModelSpec
     from nanovllm.runner.model_runner import ModelRunner
@@ -68,9 +70,11 @@ def bench(
     loads = loads or list(LOADS)
     _check_outputs(trace, profile, loads)
     spec = None if dummy_weights is None else ModelSpec.preset(dummy_weights)
-    rates = Rates(copy_bytes_per_s=copy_bandwidth, matmul_flops_per_s=matmul_rate)
+    rates = _choose_rates(copy_bandwidth, matmul_rate)
     runner = ModelRunner(config, spec=spec)
     try:
+        if runner.device.type == "cpu" and (copy_bandwidth is None or matmul_rate is None):
+            rates = None
         pool = _describe_pool(runner, config)
         benches = [Bench(load, runner, config, rates) for load in loads]
         results: list[BenchResult] = []
@@ -89,7 +93,16 @@ def bench(
     else:
         print_results(results, facts, pool)
         print_tracing_costs(costs)
-    return 0
+    return 1 if any(bench.num_rejected for bench in benches) else 0
+
+
+def _choose_rates(copy_bandwidth: float | None, matmul_rate: float | None) -> Rates | None:
+    from nanovllm.cli.bench_run import Rates
+
+    return Rates(
+        copy_bytes_per_s=COPY_BYTES_PER_S if copy_bandwidth is None else copy_bandwidth,
+        matmul_flops_per_s=MATMUL_FLOPS_PER_S if matmul_rate is None else matmul_rate,
+    )
 
 
 def _check_outputs(trace: Path | None, profile: Path | None, loads: list[str]) -> None:

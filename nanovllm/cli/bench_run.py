@@ -33,16 +33,16 @@ class BenchResult:
     is_traced: bool
     tokens_per_s: float
     """Generated tokens over the time from the first step's start to the last one's end."""
-    bound_tokens_per_s: float
-    """What bytes and operations alone would allow, see ``Bound``."""
+    bound_tokens_per_s: float | None
+    """What bytes and operations alone would allow, see ``Bound``; None if the machine's rates are not known."""
     wall_s: float
     steps: dict[str, PhaseTimes]
     """Phase -> what its steps took."""
 
     @property
-    def share_of_bound(self) -> float:
+    def share_of_bound(self) -> float | None:
         """1: as fast as bytes and operations allow."""
-        return self.tokens_per_s / self.bound_tokens_per_s
+        return None if self.bound_tokens_per_s is None else self.tokens_per_s / self.bound_tokens_per_s
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, ready for JSON."""
@@ -65,17 +65,20 @@ class Rates:
 class Bench:
     """A load on a ``runner``, to be run as often as one likes."""
 
-    def __init__(self, load: str, runner: ModelRunner, config: Config, rates: Rates) -> None:
-        """``load``: the name of a reference load, or a workload file. Raises ``WorkloadError`` for one that cannot be
-        read, or none of whose requests can run."""
+    def __init__(self, load: str, runner: ModelRunner, config: Config, rates: Rates | None) -> None:
+        """``load``: the name of a reference load, or a workload file. ``rates``: None if there is to be no bound. Raises
+        ``WorkloadError`` for a load that cannot be read, or none of whose requests can run."""
         self.load = load
         self._runner = runner
         self._config = config
         requests = self._read(0)
-        result = _simulate_bound(requests, runner, config, rates)
-        if len(result.rejected) == len(requests):
+        any_rates = rates or Rates(copy_bytes_per_s=1.0, matmul_flops_per_s=1.0)
+        result = _simulate_bound(requests, runner, config, any_rates)
+        self.num_rejected = len(result.rejected)
+        """Requests that can never run."""
+        if self.num_rejected == len(requests):
             raise WorkloadError(load, f"none of its requests can run; {result.rejected[0][1]}")
-        self._bound_s = result.time_s
+        self._bound_s = None if rates is None else result.time_s
 
     def _read(self, repetition: int) -> list[WorkloadRequest]:
         from sim.generators.reference import REFERENCE_LOADS
@@ -108,7 +111,7 @@ class Bench:
             repetition=repetition,
             is_traced=emit is not None,
             tokens_per_s=num_tokens / wall_s,
-            bound_tokens_per_s=num_tokens / self._bound_s,
+            bound_tokens_per_s=None if self._bound_s is None else num_tokens / self._bound_s,
             wall_s=wall_s,
             steps=steps,
         )

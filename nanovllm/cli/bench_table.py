@@ -24,8 +24,8 @@ def print_results(results: list[BenchResult], facts: Mapping[str, Any], pool: Ma
             result.load,
             f"{result.repetition}{' traced' if result.is_traced else ''}",
             f"{result.tokens_per_s:,.0f}",
-            f"{result.bound_tokens_per_s:,.0f}",
-            f"{result.share_of_bound:.1%}",
+            "–" if result.bound_tokens_per_s is None else f"{result.bound_tokens_per_s:,.0f}",
+            "–" if result.share_of_bound is None else f"{result.share_of_bound:.1%}",
             duration(result.wall_s),
         )
     print_table(table)

@@ -37,8 +37,11 @@ def rows(outcome: Outcome) -> list[dict[str, Any]]:
     return [json.loads(line) for line in outcome.out.splitlines()]
 
 
+RATES = ("--copy-bandwidth", 1e12, "--matmul-rate", 1e15)
+
+
 def test_json_has_what_was_measured(bench: RunCommand) -> None:
-    [row] = rows(bench("--json"))
+    [row] = rows(bench("--json", *RATES))
     assert {phase: times["num_steps"] for phase, times in row["steps"].items()} == {"prefill": 1, "decode": 2}
     assert row["tokens_per_s"] == pytest.approx(5 / row["wall_s"])
     assert 0 < row["share_of_bound"] < 1
@@ -108,6 +111,19 @@ def test_a_load_that_cannot_run_is_one_line(run: RunCommand, load: Path) -> None
     outcome = run("bench", load, *OPTIONS)
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
     assert outcome.err.startswith(f"error: {load}: none of its requests can run; request 'a': ")
+
+
+def test_a_cpu_has_no_bound_unless_its_rates_are_given(bench: RunCommand) -> None:
+    [row] = rows(bench("--json"))
+    assert (row["bound_tokens_per_s"], row["share_of_bound"]) == (None, None)
+    assert "–" in bench().out
+
+
+def test_a_request_that_can_never_run_is_told_by_the_exit_code(bench: RunCommand, load: Path) -> None:
+    load.write_text(load.read_text() + '{"id": "c", "prompt_len": 9000, "max_tokens": 3}\n')
+    outcome = bench("--json")
+    assert outcome.code == 1
+    assert "request 'c'" in outcome.err
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "nan", "inf"])
