@@ -45,7 +45,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "num_preemptions": ("preemptions", _count),
     "peak_kv_use": ("KV peak", _share),
 }
-"""Of a row: what the table shows, under which heading, and how. A column that no row fills is left out."""
+"""Of a row: what the table shows, under which heading, and how. A column in which nothing is counted is left out."""
 
 
 def print_rows(result: SweepResult, sort: str | None, limit: int) -> None:
@@ -54,10 +54,11 @@ def print_rows(result: SweepResult, sort: str | None, limit: int) -> None:
     from rich.text import Text
 
     rows = _sorted(result.rows, sort)
-    shown = [column for column in COLUMNS if any(row[column] is not None for row in rows)]
+    shown = [column for column in COLUMNS if column == THROUGHPUT or any(row[column] for row in rows)]
     table = Table(*result.sweep.varied, *(COLUMNS[column][0] for column in shown))
-    for column in table.columns[len(result.sweep.varied) :]:
-        column.justify = "right"
+    for index, column in enumerate(table.columns):
+        is_setting = index < len(result.sweep.varied)
+        column.justify, column.no_wrap = ("left", True) if is_setting else ("right", False)
     for row in rows[:limit]:
         settings = [Text(_told(row[name])) for name in result.sweep.varied]
         table.add_row(*settings, *(_cell(row, column) for column in shown))

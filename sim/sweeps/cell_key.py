@@ -73,4 +73,4 @@ def _pieces(path: Path) -> Iterator[bytes]:
             while piece := file.read(1 << 20):
                 yield piece
     except OSError as error:
-        yield f"cannot be read: {error.strerror}".encode()
+        yield f"{path} cannot be read: {error.strerror}".encode()

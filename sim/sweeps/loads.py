@@ -1,4 +1,4 @@
-"""The loads of a sweep: requests from a file, drawn ones, drawn conversations. Each is a value that makes its requests.
+"""The loads of a sweep: requests from a file, or drawn ones, conversations or agents. Each makes its requests.
 
 What is drawn depends on the seed and the load alone: cells of a sweep that differ in anything else see the same
 requests, so that their differences are not those of chance.
@@ -21,6 +21,9 @@ from sim.generators import (
     Arrivals,
     Conversation,
     SharedPrefixes,
+    SubAgents,
+    ToolLoop,
+    agents,
     at_once,
     gamma,
     independent_requests,
@@ -188,6 +191,55 @@ class SessionsLoad:
             answer_len=parse_length("answer_len", self.answer_len),
             mean_gap_s=self.mean_gap_s,
             system_len=self.system_len,
+            max_prompt_len=self.max_prompt_len,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsLoad:
+    """Agents, as ``nanovllm workload make-agents`` makes them; ``rate`` counts agents. Raises ``ConfigError``."""
+
+    num_agents: int
+    num_calls: str = "uniform:3,10"
+    task_len: str = "lognormal:300,0.8"
+    answer_len: str = "lognormal:120,0.6"
+    tool_output_len: str = "lognormal:400,1"
+    mean_tool_s: float = 2.0
+    system_len: int = 2000
+    num_sub_agents: int = 0
+    sub_system_len: int = 1000
+    max_prompt_len: int | None = None
+    rate: float | None = None
+    arrival_cv: float = 1.0
+    arrivals: str | None = None
+
+    def __post_init__(self) -> None:
+        check_whole_number("num_agents", self.num_agents, 1)
+        check_whole_number("num_sub_agents", self.num_sub_agents, 0)
+        self._loop(self.system_len)
+        self._loop(self.sub_system_len)
+        _arrivals(self.rate, self.arrival_cv, self.arrivals)
+
+    def requests(self, seed: int) -> Iterable[WorkloadRequest]:
+        """The calls of all agents. Raises ``ConfigError``."""
+        team = None
+        if self.num_sub_agents:
+            team = SubAgents(number=self.num_sub_agents, loop=self._loop(self.sub_system_len))
+        arrivals = _arrivals(self.rate, self.arrival_cv, self.arrivals)
+        return agents(self.num_agents, self._loop(self.system_len), sub_agents=team, arrivals=arrivals, seed=seed)
+
+    def at_rate(self, rate: float) -> AgentsLoad:
+        """Other beginnings; what goes on within an agent keeps its pace."""
+        return replace(self, rate=rate, arrivals=None)
+
+    def _loop(self, system_len: int) -> ToolLoop:
+        return ToolLoop(
+            num_calls=parse_length("num_calls", self.num_calls),
+            task_len=parse_length("task_len", self.task_len),
+            answer_len=parse_length("answer_len", self.answer_len),
+            tool_output_len=parse_length("tool_output_len", self.tool_output_len),
+            mean_tool_s=self.mean_tool_s,
+            system_len=system_len,
             max_prompt_len=self.max_prompt_len,
         )
 

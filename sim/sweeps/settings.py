@@ -21,7 +21,7 @@ from nanovllm.trace.slo import Slo
 from sim.cluster import ROUTERS
 from sim.cluster.simulation import MAX_REPLICAS
 from sim.hardware import find_gpu
-from sim.sweeps.loads import DrawnLoad, FileLoad, Load, SessionsLoad
+from sim.sweeps.loads import AgentsLoad, DrawnLoad, FileLoad, Load, SessionsLoad
 
 Value = str | int | float | bool | tuple[int, ...] | None
 """Of a setting."""
@@ -89,9 +89,9 @@ SLO_NAMES = {
 
 DEFAULT_SEARCH_DURATION_S = 60.0
 """So long requests come at each rate of a search, unless it is told otherwise."""
-_LOADS: dict[str, type] = {"workload": FileLoad, "num_sessions": SessionsLoad}
+_LOADS: dict[str, type] = {"workload": FileLoad, "num_sessions": SessionsLoad, "num_agents": AgentsLoad}
 """What kind of load a setting chooses; without one of them, requests are drawn."""
-_GROUPS: tuple[type, ...] = (Config, Deployment, FileLoad, DrawnLoad, SessionsLoad, RateSearch)
+_GROUPS: tuple[type, ...] = (Config, Deployment, FileLoad, DrawnLoad, SessionsLoad, AgentsLoad, RateSearch)
 _DEFAULTS: dict[str, Value] = {"lookahead": False}
 """What differs from the fields' own, as in ``nanovllm simulate``."""
 
@@ -179,8 +179,9 @@ def _with_defaults(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 _WORDS: dict[type, str] = {
     FileLoad: "requests from a file (workload)",
-    DrawnLoad: "drawn requests (neither workload nor num_sessions is set)",
+    DrawnLoad: "drawn requests (none of workload, num_sessions and num_agents is set)",
     SessionsLoad: "conversations (num_sessions)",
+    AgentsLoad: "agents (num_agents)",
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from nanovllm.errors import ConfigError
 from sim.generators import independent_requests, poisson, uniform
-from sim.sweeps.loads import DrawnLoad, FileLoad, SessionsLoad, stretched
+from sim.sweeps.loads import AgentsLoad, DrawnLoad, FileLoad, SessionsLoad, stretched
 from sim.workload import WorkloadRequest, write_workload
 
 
@@ -51,6 +51,16 @@ def test_conversations_begin_at_the_rate_and_go_on_at_their_own_pace() -> None:
     for turn in later:
         first = f"{str(turn).split('-')[0]}-0"
         assert slow[turn] - slow[first] == pytest.approx(fast[turn] - fast[first])
+
+
+def test_agents_are_those_of_the_generator() -> None:
+    load = AgentsLoad(num_agents=3, num_calls="2", num_sub_agents=2, system_len=10, sub_system_len=5, rate=2.0)
+    ids = [str(request.id) for request in load.requests(0)]
+    assert len(ids) == 3 * (2 + 2 * 2)
+    slow = {request.id: request.arrival or 0.0 for request in load.at_rate(1.0).requests(0)}
+    assert sorted(map(str, slow)) == sorted(ids)
+    with pytest.raises(ConfigError, match="num_agents=0"):
+        AgentsLoad(num_agents=0)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=20).map(sorted), st.floats(1e-3, 1e3))
