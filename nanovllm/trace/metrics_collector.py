@@ -38,8 +38,8 @@ from nanovllm.trace.step_times import StepTimesCollector
 
 
 class MetricsCollector:
-    """Takes in the events of one run, in order. Times must make sense, for they are measured; else it believes events as
-    far as it can: whether they keep to all laws, ``replay`` and ``check`` say."""
+    """Takes in the events of one run, in order. Times, which it measures, must make sense; else it believes the events
+    as far as it can: whether they keep to all laws, ``replay`` and ``check`` say."""
 
     def __init__(self, source: object = "events", slo: Slo | None = None, *, keep_requests: bool = True) -> None:
         """``source``: where the events come from, as errors shall name it: the file's path, if there is one. ``slo``:
