@@ -66,8 +66,10 @@ class Bench:
     """A load on a ``runner``, to be run as often as one likes."""
 
     def __init__(self, load: str, runner: ModelRunner, config: Config, rates: Rates | None) -> None:
-        """``load``: the name of a reference load, or a workload file. ``rates``: None if there is to be no bound. Raises
-        ``WorkloadError`` for a load that cannot be read, or none of whose requests can run."""
+        """``load``: the name of a reference load, or a workload file. ``rates``: None if there is to be no bound.
+
+        Raises ``WorkloadError`` for a load that cannot be read, or none of whose requests can run.
+        """
         self.load = load
         self._runner = runner
         self._config = config
