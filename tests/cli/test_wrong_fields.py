@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nanovllm.errors import WorkloadError
 from sim.calibration import write_calibration
+from sim.readers.any_format import read_requests
 from tests.cli.conftest import RunCommand
 from tests.cli.test_damaged_files import AZURE, KINDS, MOONCAKE, SHAREGPT, WORKLOAD, lines, place, small_load
 from tests.cli.test_errors import assert_refused
@@ -27,22 +29,30 @@ FINE: dict[tuple[str, str], tuple[object, ...]] = {
 ROWS = {"mooncake": MOONCAKE, "sharegpt": SHAREGPT, "workload": WORKLOAD}
 
 
+def assert_wrong(path: Path, line: int, field: str) -> None:
+    """Reading it raises what commands print as their error."""
+    with pytest.raises(WorkloadError) as caught:
+        list(read_requests(path))
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert field in str(caught.value)
+
+
 def is_fine(name: str, field: str, value: object) -> bool:
     return any(value is allowed or value == allowed for allowed in FINE.get((name, field), ()))
 
 
 @pytest.mark.parametrize(("name", "field"), [(name, field) for name, row in ROWS.items() for field in row])
-def test_a_wrong_value_is_named_with_its_line(name: str, field: str, tmp_path: Path, run: RunCommand) -> None:
+def test_a_wrong_value_is_named_with_its_line(name: str, field: str, tmp_path: Path) -> None:
     path = tmp_path / "load.jsonl"
     row = ROWS[name]
     for value in [value for value in (*WRONG, MISSING) if not is_fine(name, field, value)]:
         wrong = {key: old for key, old in row.items() if key != field} | ({} if value is MISSING else {field: value})
         path.write_bytes(lines(row, {"id": 7, **wrong} if name == "workload" and field != "id" else wrong))
-        assert_refused(run("simulate", path), f"{path}:2: ", field)
+        assert_wrong(path, 2, field)
 
 
 @pytest.mark.parametrize("column", AZURE.splitlines()[0].split(","))
-def test_a_wrong_cell_is_named_with_its_line(column: str, tmp_path: Path, run: RunCommand) -> None:
+def test_a_wrong_cell_is_named_with_its_line(column: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     header, good, _ = AZURE.splitlines()
     index = header.split(",").index(column)
@@ -65,7 +75,7 @@ def test_a_wrong_cell_is_named_with_its_line(column: str, tmp_path: Path, run: R
         cells = good.split(",")
         cells[index] = value
         path.write_text("\n".join([header, good, ",".join(cells)]) + "\n")
-        assert_refused(run("simulate", path), f"{path}:3: ", column)
+        assert_wrong(path, 3, column)
 
 
 UNSORTED = {
