@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A user's mistake is one line on standard error and code 2. Anything else that goes wrong is ours and shows.
     """
     try:
-        result = get_command(app).main(arguments, prog_name="nanovllm", standalone_mode=False)
+        result = _command().main(arguments, prog_name="nanovllm", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
@@ -112,6 +113,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(f"this needs {error.name}: pip install 'nanovllm-lab[{OPTIONAL_MODULES[error.name]}]'")
         return EXIT_USER_ERROR
     return result if isinstance(result, int) else 0
+
+
+@cache
+def _command() -> Any:
+    """The tree of commands, which takes longer to make than most mistakes to be told."""
+    return get_command(app)
 
 
 def _describe(error: Exception) -> str:
