@@ -168,9 +168,10 @@ class BlockManager:
         blocks = list(islice(self.free_blocks, count))
         assert len(blocks) == count, f"{count} blocks are taken, but only {len(blocks)} are free"
         self._evict(blocks)
+        free_blocks, ref_counts = self.free_blocks, self.ref_counts
         for block in blocks:
-            del self.free_blocks[block]
-            self.ref_counts[block] = 1
+            del free_blocks[block]
+            ref_counts[block] = 1
         seq.block_table += blocks
         if self._emit is not None:
             self._emit(BlocksAllocated(seq.request_id, blocks))
@@ -192,16 +193,16 @@ class BlockManager:
 
     def _forget(self, content: BlockContent) -> None:
         """Take a content off the map of those that can be found."""
-        first = self._contents_by_hash[content.hash]
-        if first is not content:
-            while first.colliding is not content:
-                assert first.colliding is not None, f"content {content.serial} is not in the map"
-                first = first.colliding
-            first.colliding = content.colliding
-        elif content.colliding is None:
-            del self._contents_by_hash[content.hash]
-        else:
-            self._contents_by_hash[content.hash] = content.colliding
+        first = self._contents_by_hash.pop(content.hash)
+        if first is content:
+            if content.colliding is not None:
+                self._contents_by_hash[content.hash] = content.colliding
+            return
+        self._contents_by_hash[content.hash] = first
+        while first.colliding is not content:
+            assert first.colliding is not None, f"content {content.serial} is not in the map"
+            first = first.colliding
+        first.colliding = content.colliding
 
     # ---- publication -----------------------------------------------------------------------------------------
 
@@ -214,14 +215,16 @@ class BlockManager:
             return
         self._hash_full_blocks(seq, last)
         parent = self._serial_of(seq.block_table[first - 1]) if first else 0
-        blocks, digits = seq.block_table[first:last], [""] * (last - first)
-        if self._emit is not None:
-            digits = [*map(_to_digits, seq.block_hashes[first:last])]
-        for index, block, hash_digits in zip(range(first, last), blocks, digits, strict=True):
-            is_known = seq.block_hashes[index] in self._contents_by_hash
-            content = self._find_content(seq, index, parent) if is_known else None
+        blocks, hashes, contents = seq.block_table[first:last], seq.block_hashes[first:last], self._contents_by_hash
+        digits = [""] * len(blocks) if self._emit is None else [*map(_to_digits, hashes)]
+        for index, block, value, hash_digits in zip(range(first, last), blocks, hashes, digits, strict=True):
+            candidate = contents.get(value)
+            content = None if candidate is None else self._find_content(seq, index, parent)
             if content is None:
-                content = self._new_content(seq, index, parent, block, hash_digits)
+                self._num_contents = serial = self._num_contents + 1
+                tokens = seq.block_tokens[index]
+                content = BlockContent(serial, parent, value, tokens, (block,), hash_digits, candidate)
+                contents[value] = content
             else:
                 content.copies += (block,)
             self.contents[block] = content
@@ -235,14 +238,6 @@ class BlockManager:
         assert content is not None, f"block {block} heads a published block and is not published itself"
         return content.serial
 
-    def _new_content(self, seq: Sequence, index: int, parent: int, block: int, hash_digits: str) -> BlockContent:
-        self._num_contents += 1
-        value, tokens = seq.block_hashes[index], seq.block_tokens[index]
-        content = BlockContent(self._num_contents, parent, value, tokens, (block,), hash_digits)
-        content.colliding = self._contents_by_hash.get(value)
-        self._contents_by_hash[value] = content
-        return content
-
     def _hash_full_blocks(self, seq: Sequence, num_blocks: int) -> None:
         """Extend the hashes kept on ``seq`` to its first ``num_blocks`` blocks; each is computed once."""
         first = len(seq.block_hashes)
@@ -254,10 +249,10 @@ class BlockManager:
         width_bytes = size * 4
         data = seq.token_bytes(first * size, num_blocks * size)
         parent_hash = seq.block_hashes[-1] if first else 0
-        for start in range(0, len(data), width_bytes):
-            tokens = data[start : start + width_bytes]
+        blocks = [data[start : start + width_bytes] for start in range(0, len(data), width_bytes)]
+        seq.block_tokens += blocks
+        for tokens in blocks:
             parent_hash = self._hash_function(tokens, parent_hash)
-            seq.block_tokens.append(tokens)
             seq.block_hashes.append(parent_hash)
 
     def _find_content(self, seq: Sequence, index: int, parent: int) -> BlockContent | None:
@@ -273,11 +268,12 @@ class BlockManager:
     def deallocate(self, seq: Sequence) -> None:
         """Release all blocks of ``seq``, the deepest first, and forget how far its KV was computed."""
         released = seq.block_table[::-1]
+        free_blocks, ref_counts = self.free_blocks, self.ref_counts
         for block in released:
-            count = self.ref_counts[block] = self.ref_counts[block] - 1
+            count = ref_counts[block] = ref_counts[block] - 1
             assert count >= 0, f"block {block} is released twice"
             if count == 0:
-                self.free_blocks[block] = None
+                free_blocks[block] = None
         seq.block_table = []
         seq.num_published_blocks = 0
         seq.num_cached_tokens = 0
