@@ -68,10 +68,11 @@ class ReuseObserver:
         self._prompts: dict[RequestId, _Prompt] = {}
         self._seen_ids: set[int] = set()
         self._first_whole: dict[int, int] = {}
-        """Hash -> number of the first request whose prompt holds such a block, full; of those that were refused: the
-        next. Then place -> number of the first whose prompt ends within such a block."""
+        """Hash -> number of the first request whose prompt holds such a block, full, and was not refused."""
         self._first_refused: dict[int, int] = {}
+        """The same of those that were refused."""
         self._first_partial: dict[tuple[int, int], int] = {}
+        """Place -> number of the first request whose prompt ends within such a block."""
 
         self._hash_of_block: dict[int, int] = {}
         """Of the blocks that are cached."""
@@ -79,9 +80,9 @@ class ReuseObserver:
         """Cached blocks that hold tokens of an answer."""
         self._num_copies: Counter[int] = Counter()
         """Hash -> cached blocks that hold it; those that ever were have an entry."""
+        # Of the admission that is being told: the events of one request's first blocks come in a row.
         self._hits: list[int] = []
         self._evicted: list[int] = []
-        """Of the admission that is being told: the events of one request's first blocks come in a row."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             RequestAdded: self._add,
             RequestRejected: self._reject,
