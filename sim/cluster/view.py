@@ -23,7 +23,7 @@ class ReplicaView:
         self.promised_output_tokens = 0
         """The most that the requests which have not ended may generate: the sum of their ``max_tokens``."""
         self.last_sent_s = -inf
-        """When a request was last sent there."""
+        """When a request was last sent there; minus infinity: never."""
         self._waiting: dict[RequestId, int] = {}
         self._promised: dict[RequestId, int] = {}
 
