@@ -133,9 +133,11 @@ class Foresight:
     def blocks_evicted(self, evicted: list[BlockEvicted], next_blocks: list[int]) -> bool:
         """Are these the evictions that the allocation of ``next_blocks``, the next event, needs?"""
         hashes = self._hashes
+        blocks, told = [gone.block for gone in evicted], [gone.hash for gone in evicted]
+        if blocks == next_blocks:  # nearly always: all of them held content
+            return [hashes.pop(block, None) for block in blocks] == told
         held = [block for block in next_blocks if block in hashes]
-        blocks, their_hashes = [gone.block for gone in evicted], [gone.hash for gone in evicted]
-        is_foreseen = blocks == held and their_hashes == [hashes[block] for block in held]
+        is_foreseen = blocks == held and told == [hashes[block] for block in held]
         for block in blocks:
             hashes.pop(block, None)
         return is_foreseen

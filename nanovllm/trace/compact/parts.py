@@ -6,6 +6,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -59,7 +60,7 @@ def _to_columns(forms: bytes, by_form: dict[int, list[AnyEvent]]) -> _Columns:
     numbers: defaultdict[RequestId, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     columns = [
-        coding.pack(_to_numbers(coding, [getattr(event, field) for event in events], numbers))
+        coding.pack(_to_numbers(coding, [*map(attrgetter(field), events)], numbers))
         for form, events in by_form.items()
         if events
         for field, coding in LAYOUT[form].columns.items()
