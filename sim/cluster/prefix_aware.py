@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from nanovllm.config import Config
 from nanovllm.engine.request import Request
-from sim.cluster.prefix_index import PrefixIndex, block_hashes
+from sim.block_hashes import block_hashes
+from sim.cluster.prefix_index import PrefixIndex
 from sim.cluster.routers import Route
 from sim.cluster.view import ReplicaView
 

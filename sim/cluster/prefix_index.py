@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-
-from xxhash import xxh64_intdigest
 
 
 class PrefixIndex:
@@ -24,7 +21,7 @@ class PrefixIndex:
         return len(self._blocks)
 
     def num_leading(self, hashes: Iterable[int]) -> int:
-        """How many of a prompt's blocks, told by their ``block_hashes``, are there before the first that is not."""
+        """How many of a prompt's blocks, told by their ``sim.block_hashes``, are there before the first that is not."""
         count = 0
         for block_hash in hashes:
             if block_hash not in self._blocks:
@@ -40,15 +37,3 @@ class PrefixIndex:
             blocks.move_to_end(block_hash)
         while len(blocks) > self._max_blocks:
             blocks.popitem(last=False)
-
-
-def block_hashes(token_ids: Sequence[int], block_size: int) -> list[int]:
-    """A hash for each full block of a prompt, which depends on all tokens before it too: as the block manager's."""
-    size_bytes = 4 * block_size
-    data = array("I", token_ids).tobytes()
-    hashes: list[int] = []
-    parent = 0
-    for start in range(0, len(data) - size_bytes + 1, size_bytes):
-        parent = xxh64_intdigest(data[start : start + size_bytes], parent)
-        hashes.append(parent)
-    return hashes

@@ -20,8 +20,8 @@ from nanovllm.trace.events import (
     RequestId,
     RequestRejected,
 )
+from sim.block_hashes import prompt_hashes
 from sim.prefix_reuse.causes import Gain, Miss
-from sim.prefix_reuse.content_hashes import content_hashes
 
 
 class _Prompt(msgspec.Struct, gc=False):
@@ -97,7 +97,7 @@ class ReuseObserver:
     def expect(self, request: RequestId, token_ids: Sequence[int], ids: Sequence[int] | None = None) -> None:
         """The next request of the workload. ``ids``: what its prompt's blocks hold, as a trace tells it, the last one
         included; without them, the tokens tell."""
-        hashes = content_hashes(token_ids, self._block_size)
+        hashes = prompt_hashes(token_ids, self._block_size)
         ids = hashes if ids is None else ids
         assert len(ids) == len(hashes), f"request {request!r} has {len(ids)} ids for {len(hashes)} blocks"
         is_repeat = []

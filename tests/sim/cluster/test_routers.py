@@ -14,9 +14,10 @@ from nanovllm.config import Config
 from nanovllm.engine.request import Request
 from nanovllm.errors import ConfigError
 from nanovllm.trace.events import AnyEvent, RequestAdded, StepStarted
+from sim.block_hashes import block_hashes
 from sim.cluster import ClusterResult, ReplicaView, Route, simulate_cluster
 from sim.cluster.prefix_aware import PrefixAware
-from sim.cluster.prefix_index import PrefixIndex, block_hashes
+from sim.cluster.prefix_index import PrefixIndex
 from sim.workload import WorkloadRequest
 from tests.sim.runs import SMALL, SecondPerToken, requests
 

@@ -22,7 +22,7 @@ from nanovllm.trace.events import (
 )
 from nanovllm.trace.metrics import compute_metrics
 from nanovllm.trace.replay import Replay
-from sim.prefix_reuse.content_hashes import content_hashes
+from sim.block_hashes import prompt_hashes
 from sim.prefix_reuse.observer import ReuseObserver
 from tests.trace.runs import Scenario, request, scenarios
 
@@ -122,7 +122,7 @@ class SlowLook:
         self.block_size = scenario.config.kvcache_block_size
         self.order = {item.request_id: number for number, item in enumerate(scenario.requests)}
         self.lengths = {item.request_id: len(item.prompt_token_ids) for item in scenario.requests}
-        self.hashes = {r.request_id: content_hashes(r.prompt_token_ids, self.block_size) for r in scenario.requests}
+        self.hashes = {r.request_id: prompt_hashes(r.prompt_token_ids, self.block_size) for r in scenario.requests}
         self.misses: Counter[str] = Counter()
         self._replay = Replay()
         self._cached: set[str] = set()
