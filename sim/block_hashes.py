@@ -1,5 +1,5 @@
-"""What the blocks of a prompt hold, as the block manager's events tell it: a hash of a block's tokens after those of all
-blocks before it."""
+"""What the blocks of a prompt hold, as the block manager's events tell it: a hash of a block's tokens after those of
+all blocks before it."""
 
 from __future__ import annotations
 
