@@ -6,12 +6,13 @@ import argparse
 import json
 import platform
 from operator import attrgetter
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from nanovllm.trace.recorder import Recorder
-from sim.benchmarks import control_plane
+from sim.benchmarks import control_plane, large_runs
 from sim.benchmarks.control_plane import ControlPlaneResult
 from sim.benchmarks.simulation import measure as measure_simulation
 
@@ -38,14 +39,20 @@ def measure_all(repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Command line: ``--repeats N``, ``--json``."""
+    """Command line: ``--repeats N``, ``--json``, ``--azure FILE``, ``--many N``."""
     parser = argparse.ArgumentParser(prog="python -m sim.benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of each figure (default 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--azure", type=Path, help="also simulate this Azure trace, all of it")
+    parser.add_argument("--many", type=int, default=0, help="also simulate so many short requests, a million say")
     arguments = parser.parse_args()
     if arguments.repeats < 1:
         parser.error("--repeats must be at least 1")
-    figures = measure_all(arguments.repeats)
+    figures = {**measure_all(arguments.repeats), **large_runs.measure("poisson")}
+    if arguments.azure is not None:
+        figures |= large_runs.measure("azure", arguments.azure)
+    if arguments.many:
+        figures |= large_runs.measure("many", num_requests=arguments.many)
     console = Console()
     if arguments.json:
         console.print_json(json.dumps({"python": platform.python_version(), **figures}))

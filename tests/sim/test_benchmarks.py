@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nanovllm.config import Config
+from nanovllm.trace.jsonl import read_trace
 from nanovllm.trace.recorder import Recorder
+from sim.benchmarks import large_runs
 from sim.benchmarks.control_plane import random_sequences, run_control_plane
 from sim.benchmarks.simulation import import_time_s
 
@@ -20,3 +24,11 @@ def test_every_token_but_a_requests_first_is_a_decode_token() -> None:
 
 def test_importing_takes_some_time() -> None:
     assert import_time_s() > 0
+
+
+def test_a_large_run_is_measured_and_its_trace_is_whole(tmp_path: Path) -> None:
+    figures = large_runs.run("many", None, 30, tmp_path / "run.nvtrace")
+    trace = read_trace(tmp_path / "run.nvtrace")
+    assert trace.complete
+    assert figures["requests"] == 30
+    assert figures["trace_mb"] == (tmp_path / "run.nvtrace").stat().st_size / 1e6
