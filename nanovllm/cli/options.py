@@ -26,13 +26,6 @@ Profile = Annotated[
     typer.Option(help="Write what torch's profiler sees to this file (.json, .json.gz), with a range a step."),
 ]
 SLO_PANEL = "Service level objective"
-SLO_OPTIONS = {
-    "time_to_first_token_s": "slo_ttft",
-    "time_per_output_token_s": "slo_tpot",
-    "inter_token_latency_s": "slo_itl",
-    "end_to_end_s": "slo_e2e",
-}
-"""What the options of an ``Slo`` are called, for ``takes``: as benchmarks of the field call its limits."""
 Command = TypeVar("Command", bound=Callable[..., int | None])
 
 

@@ -22,11 +22,11 @@ from nanovllm.cli.cost_model import CostModelInput
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, make_view, showing
 from nanovllm.cli.metrics_table import print_metrics, print_speed
-from nanovllm.cli.options import SLO_OPTIONS, SLO_PANEL, takes
+from nanovllm.cli.options import SLO_PANEL, takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
-from nanovllm.trace.slo import Slo
+from nanovllm.trace.slo import SLO_OPTIONS, Slo
 
 if TYPE_CHECKING:
     from nanovllm.trace.metrics import Metrics

@@ -18,7 +18,7 @@ from nanovllm.cli.console import (
 )
 from nanovllm.cli.help import examples
 from nanovllm.cli.sweep_progress import SweepProgress
-from nanovllm.cli.sweep_views import SweepFigures, print_rows
+from nanovllm.cli.sweep_views import SweepFigures, check_sort, print_rows
 from nanovllm.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def sweep(
     _check_files(figures, file)
     chosen = _choose_sweep(file, vary or [], set_ or [], store)
     figures.check(chosen)
+    check_sort(chosen, sort)
     with SweepProgress() as progress:
         try:
             result = run_sweep(

@@ -48,6 +48,15 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 """Of a row: what the table shows, under which heading, and how. A column in which nothing is counted is left out."""
 
 
+def check_sort(sweep: Sweep, sort: str | None) -> None:
+    """Raise ``ConfigError`` for what rows cannot be sorted by."""
+    from sim.sweeps.table import columns_of
+
+    columns = columns_of(sweep.names)
+    if sort is not None and sort.removeprefix("-") not in columns:
+        raise ConfigError("sort", sort, f"one of {', '.join(columns)}")
+
+
 def print_rows(result: SweepResult, sort: str | None, limit: int) -> None:
     """A table of the rows: what varies, and how it went."""
     from rich.table import Table
@@ -75,8 +84,6 @@ def _sorted(rows: list[Row], sort: str | None) -> list[Row]:
     if sort is None:
         return rows
     name = sort.removeprefix("-")
-    if name not in rows[0]:
-        raise ConfigError("sort", sort, f"one of {', '.join(rows[0])}")
     told = [row for row in rows if row[name] is not None]
     return [
         *sorted(told, key=lambda row: row[name], reverse=sort.startswith("-")),

@@ -69,6 +69,14 @@ class Slo:
 LIMITS = tuple(field.name for field in fields(Slo))
 """The limits that an ``Slo`` may have."""
 
+SLO_OPTIONS = {
+    "time_to_first_token_s": "slo_ttft",
+    "time_per_output_token_s": "slo_tpot",
+    "inter_token_latency_s": "slo_itl",
+    "end_to_end_s": "slo_e2e",
+}
+"""What options for them are called, as benchmarks of the field call these limits."""
+
 _DURATION_OF: dict[str, Callable[[RequestMetrics], float | None]] = {
     "time_to_first_token_s": lambda request: request.time_to_first_token_s,
     "time_per_output_token_s": lambda request: request.time_per_output_token_s,

@@ -17,7 +17,7 @@ import msgspec
 from nanovllm.checks import check_whole_number, is_number
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
-from nanovllm.trace.slo import Slo
+from nanovllm.trace.slo import SLO_OPTIONS, Slo
 from sim.cluster import ROUTERS
 from sim.cluster.simulation import MAX_REPLICAS
 from sim.hardware import find_gpu
@@ -79,12 +79,7 @@ class CellSettings:
         return [path for path in (*named, self.config.model) if path]
 
 
-SLO_NAMES = {
-    "slo_ttft": "time_to_first_token_s",
-    "slo_tpot": "time_per_output_token_s",
-    "slo_itl": "inter_token_latency_s",
-    "slo_e2e": "end_to_end_s",
-}
+SLO_NAMES = {option: limit for limit, option in SLO_OPTIONS.items()}
 """Settings that are limits, and the fields of ``Slo`` that they stand for."""
 
 DEFAULT_SEARCH_DURATION_S = 60.0
