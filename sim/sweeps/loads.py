@@ -245,16 +245,17 @@ class AgentsLoad:
 
 
 def stretched(requests: list[WorkloadRequest], rate: float) -> list[WorkloadRequest]:
-    """The requests with all arrivals stretched so that ``rate`` of them come a second, from the first to the last.
+    """The requests with the first at 0 and the others' arrivals stretched so that ``rate`` come a second on average.
 
     Raises ``ConfigError`` where that is not possible: they come by step, or all at once.
     """
     times_s = [request.arrival or 0.0 for request in requests if request.arrival_step is None]
     if len(times_s) < len(requests) or not times_s or times_s[0] == times_s[-1]:
         raise ConfigError("rate", rate, "only for requests that arrive at different seconds")
-    own_rate = (len(times_s) - 1) / (times_s[-1] - times_s[0])
+    first_s, span_s, new_span_s = times_s[0], times_s[-1] - times_s[0], (len(times_s) - 1) / rate
     return [
-        msgspec.structs.replace(request, arrival=(request.arrival or 0.0) * own_rate / rate) for request in requests
+        msgspec.structs.replace(request, arrival=(time_s - first_s) / span_s * new_span_s)
+        for request, time_s in zip(requests, times_s, strict=True)
     ]
 
 
