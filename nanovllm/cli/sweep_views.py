@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,8 @@ class SweepFigures:
             picture_path(path)
         if self.cliff is not None and "num_kvcache_blocks" not in sweep.varied:
             raise UserError("a cliff is drawn over num_kvcache_blocks: let it vary")
+        if self.cliff is not None and (num_lines := _num_lines(sweep)) > MAX_GROUPS:
+            raise UserError(f"cliffs are drawn as at most {MAX_GROUPS} lines: here are {num_lines}")
         if self.routers is not None and set(sweep.varied) != {"replicas", "router"}:
             raise UserError("routers are drawn over replicas: let router and replicas vary, and nothing else")
         if self.heatmap is not None:
@@ -215,6 +218,11 @@ def _draw_routers(result: SweepResult) -> Any:
             if row["status"] == "completed"
         ]
     )
+
+
+def _num_lines(sweep: Sweep) -> int:
+    """How many combinations there are of what varies beside the size of the pool."""
+    return math.prod(len(values) for axis, values in sweep.vary.items() if "num_kvcache_blocks" not in axis.split("+"))
 
 
 def _label(row: Row, names: Sequence[str]) -> str:

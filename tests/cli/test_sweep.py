@@ -115,6 +115,7 @@ def test_figures(run: RunCommand, tmp_path: Path) -> None:
         (["--set", "gpu=l4", "--pareto", "a.gif"], "must end in .png or .svg"),
         (["--set", "gpu=l4", "--pareto", "a.png", "--cliff", "a.png"], "is written twice"),
         (["--set", "gpu=l4", "--cliff", "a.png"], "let it vary"),
+        (["--vary", "num_kvcache_blocks=8,9", "--vary", "seed=1,2,3,4", "--cliff", "a.png"], "lines: here are 4"),
         (["--set", "gpu=l4", "--heatmap", "a.png"], "two settings that vary, here are 0"),
         (["--vary", "gpu=l4", "--vary", "seed=1", "--heatmap", "a.png", "--value", "beauty"], "value='beauty'"),
         (["--set", "num_requests=1", "--sort", "beauty"], "sort='beauty' is not allowed: one of cell"),
