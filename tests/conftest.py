@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -48,3 +49,15 @@ def _why_no_gpu() -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a driver too old for this torch is no GPU either, not an error
         return None if torch.cuda.is_available() else "needs an NVIDIA GPU that torch can use"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The directory of a real model; skips where it can't be had."""
+    from nanovllm.errors import ModelError
+    from nanovllm.runner.model_directory import resolve_model
+
+    try:
+        return resolve_model("smollm2-135m")
+    except ModelError as error:
+        pytest.skip(str(error))

@@ -13,8 +13,6 @@ import torch
 from transformers import AutoTokenizer
 
 from nanovllm.config import Config
-from nanovllm.errors import ModelError
-from nanovllm.runner.model_directory import resolve_model
 from tests.gpu.models import Reference
 from tests.gpu.runs import assert_same_up_to_near_ties, run_once
 
@@ -24,21 +22,13 @@ NUM_TOKENS = 60
 QUESTIONS = ["What is the capital of France?", "Why is the sky blue?", "Write two sentences about the sea."]
 
 
-@pytest.fixture(scope="module")
-def directory() -> Path:
-    try:
-        return resolve_model("smollm2-135m")
-    except ModelError as error:
-        pytest.skip(str(error))
-
-
-def test_text_is_that_of_the_cpu(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+def test_text_is_that_of_the_cpu(smollm2: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
     chats = [[{"role": "user", "content": question}] for question in QUESTIONS]
     prompts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False) for chat in chats]
     prompts.append(tokenizer("Once upon a time, in a small village by the sea,").input_ids)
     config = Config(
-        model=str(directory), kvcache_block_size=16, num_kvcache_blocks=80, max_num_seqs=4, max_num_batched_tokens=256
+        model=str(smollm2), kvcache_block_size=16, num_kvcache_blocks=80, max_num_seqs=4, max_num_batched_tokens=256
     )
     on_cpu, on_card = (
         run_once(Config(**vars(config) | options), prompts, NUM_TOKENS).tokens
@@ -51,6 +41,6 @@ def test_text_is_that_of_the_cpu(directory: Path, capsys: pytest.CaptureFixture[
                 (i for i, pair in enumerate(zip(here, there, strict=True)) if len(set(pair)) > 1), NUM_TOKENS
             )
             sys.stdout.write(f"\n{tokenizer.decode(prompt[-24:])!r}\n-> {text!r} ({num_equal} tokens as on the CPU)\n")
-    reference = Reference(directory, torch.bfloat16, exact_weights=torch.float32)
+    reference = Reference(smollm2, torch.bfloat16, exact_weights=torch.float32)
     assert_same_up_to_near_ties(reference, prompts, on_card, on_cpu)
     assert "Paris" in texts[0]

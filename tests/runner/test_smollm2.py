@@ -11,8 +11,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from nanovllm.config import Config
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
-from nanovllm.errors import ModelError
-from nanovllm.runner.model_directory import resolve_model
 from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.sampling_params import SamplingParams
 from tests.tiny_models import greedy_tokens
@@ -22,16 +20,8 @@ QUESTIONS = ["What is the capital of France?", "Count from 1 to 5.", "Write a ha
 
 
 @pytest.fixture(scope="module")
-def directory() -> Path:
-    try:
-        return resolve_model("smollm2-135m")
-    except ModelError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(directory: Path) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(directory)
+def tokenizer(smollm2: Path) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(smollm2)
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +34,15 @@ def prompts(tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
 
 
 def test_greedy_text_is_that_of_transformers(
-    directory: Path, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+    smollm2: Path, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
 ) -> None:
-    model = AutoModelForCausalLM.from_pretrained(directory)
+    model = AutoModelForCausalLM.from_pretrained(smollm2)
     model.generation_config.eos_token_id = None
     expected = [tokenizer.decode(greedy_tokens(model, prompt, NUM_TOKENS)) for prompt in prompts]
     del model
 
     # A budget that cuts the prompts into chunks; the chats share the blocks of their system prompt.
-    config = Config(model=str(directory), device="cpu", kvcache_block_size=8, max_num_batched_tokens=20)
+    config = Config(model=str(smollm2), device="cpu", kvcache_block_size=8, max_num_batched_tokens=20)
     engine = Engine(config, ModelRunner(config))
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS)
     sequences = [
@@ -67,7 +57,7 @@ def test_greedy_text_is_that_of_transformers(
 
 
 def test_the_built_in_model_knows_its_ends_and_its_template(
-    directory: Path, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
+    smollm2: Path, tokenizer: PreTrainedTokenizerBase, prompts: list[list[int]]
 ) -> None:
     runner = ModelRunner(Config(model="smollm2-135m", device="cpu", dtype="bfloat16", num_kvcache_blocks=1))
     assert runner.eos_token_ids == {tokenizer.convert_tokens_to_ids("<|im_end|>")}
