@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from types import NoneType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -70,13 +70,7 @@ class CellSettings:
     deployment: Deployment
     load: Load
     slo: Slo
-    search: RateSearch = field(default_factory=RateSearch)
-
-    @property
-    def files(self) -> list[str]:
-        """What is read."""
-        named = [self.deployment.table, self.deployment.calibration, getattr(self.load, "workload", None)]
-        return [path for path in (*named, self.config.model) if path]
+    search: RateSearch
 
 
 SLO_NAMES = {option: limit for limit, option in SLO_OPTIONS.items()}
@@ -112,28 +106,34 @@ def read_setting(name: str, value: object) -> tuple[str, Value]:
     if known not in TYPES:
         raise ConfigError(name, value, f"there is no such setting; the settings are {', '.join(TYPES)}")
     annotation = TYPES[known]
-    if isinstance(value, str) and value in ("null", "none") and NoneType in get_args(annotation):
+    choices = _choices(annotation)
+    if value in ("null", "none") and NoneType in choices:
         value = None
-    if annotation_of(annotation) is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if _plain(choices) is str and isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)  # a length, say
     try:
         converted: Value = msgspec.convert(value, annotation, strict=not isinstance(value, str))
-    except msgspec.ValidationError as error:
-        raise ConfigError(known, value, _in_words(annotation, error)) from None
+    except msgspec.ValidationError:
+        raise ConfigError(known, value, f"{_IN_WORDS[_plain(choices)]} is needed") from None
     return known, converted
 
 
-def annotation_of(annotation: Any) -> type:
-    """What a setting is, if it is not None: one of str, bool, int, float."""
-    choices = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    several = [choice for choice in choices if choice in (str, bool, int, float)]
-    return str if any(get_origin(choice) is tuple for choice in choices) else several[0]
+def column_type(name: str) -> type:
+    """What a table has for a setting: str, bool, int or float. Several numbers are told as text."""
+    choices = _choices(TYPES[name])
+    return str if any(get_origin(choice) is tuple for choice in choices) else _plain(choices)
 
 
-def _in_words(annotation: Any, error: msgspec.ValidationError) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    own = words.get(annotation_of(annotation), "a value of another type")
-    return f"{own} is needed" if own != "a text" else f"a text is needed ({error})"
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _plain(choices: tuple[Any, ...]) -> type:
+    """The first of several types that is none of several values."""
+    return next(choice for choice in choices if choice in _IN_WORDS)
+
+
+_IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def check_settings(settings: Mapping[str, Value]) -> CellSettings:

@@ -103,18 +103,27 @@ def open_store(path: str | Path, sweep: Sweep) -> Iterator[Store]:
     import filelock
 
     directory = Path(path)
-    lock = filelock.FileLock(directory / _LOCK, timeout=0)
+    _refuse_foreign(directory)
     try:
         (directory / _PARTS).mkdir(parents=True, exist_ok=True)
-        with lock:
-            store = Store(directory, sweep)
-            store.clean()
-            _claim(directory, sweep)
-            yield store
+        held = filelock.FileLock(directory / _LOCK, timeout=0).acquire()
     except filelock.Timeout:
         raise FileError(directory, "another sweep is writing to it: wait for it, or choose another directory") from None
     except OSError as error:
         raise FileError.unwritable(directory, error) from None
+    with held:
+        store = Store(directory, sweep)
+        store.clean()
+        _claim(directory, sweep)
+        yield store
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Nothing is left in a directory that holds something else. Raises ``FileError``."""
+    if not directory.is_dir() or (directory / _MANIFEST).exists():
+        return
+    if any(path.name != _PARTS and not path.name.startswith(".") for path in directory.iterdir()):
+        raise FileError(directory, "holds files, but no sweep: choose another directory")
 
 
 def read_sweep(path: str | Path) -> Sweep:
@@ -137,10 +146,11 @@ def _claim(directory: Path, sweep: Sweep) -> None:
         if difference:
             raise FileError(directory, f"holds another sweep ({difference}): choose another directory")
         return
-    if any(path.name not in (_LOCK, _PARTS) for path in directory.iterdir()):
-        raise FileError(directory, "holds files, but no sweep: choose another directory")
-    with written_whole(manifest) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(Manifest.of(sweep)), indent=2) + b"\n")
+    try:
+        with written_whole(manifest) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(Manifest.of(sweep)), indent=2) + b"\n")
+    except OSError as error:
+        raise FileError.unwritable(manifest, error) from None
 
 
 def _difference(there: Sweep, here: Sweep) -> str | None:

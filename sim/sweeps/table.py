@@ -10,7 +10,7 @@ from nanovllm.errors import FileError
 from nanovllm.trace.packed import written_whole
 from sim.sweeps.figures import FIGURES
 from sim.sweeps.row import WALL, Row
-from sim.sweeps.settings import TYPES, annotation_of
+from sim.sweeps.settings import column_type
 
 if TYPE_CHECKING:
     import pyarrow
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def columns_of(names: Sequence[str]) -> dict[str, type]:
     """The columns of a sweep that sets these names, in order, with their types."""
-    settings = {name: annotation_of(TYPES[name]) for name in names}
+    settings = {name: column_type(name) for name in names}
     return {"cell": str, **settings, "status": str, "error": str, **FIGURES, WALL: float}
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanovllm.errors import ConfigError, UserError
-from sim.sweeps import Sweep
+from sim.sweeps import Sweep, run_cell
+from sim.sweeps.table import columns_of
 from tests.sim.sweeps.small import SETTINGS, small_sweep
 
 AXES: dict[str, list[Any]] = {
@@ -81,6 +82,7 @@ def test_a_key_knows_what_files_hold_and_not_their_names(tmp_path: Path) -> None
         ({}, {"max_num_seqs": ["many"]}, "max_num_seqs='many' is not allowed: a whole number is needed"),
         ({}, {"max_num_seqs": [8, 0]}, "max_num_seqs=0 is not allowed"),
         ({}, {"lookahead": ["perhaps"]}, "true or false is needed"),
+        ({"eos": "end"}, {}, "eos='end' is not allowed: a whole number is needed"),
         ({"rate": True}, {}, "rate=True is not allowed: a number is needed"),
         ({"gpu": "abacus"}, {"policy": ["mixed", "priority"]}, "gpu='abacus' is not allowed: one of b200"),
         ({"model": "gpt-9"}, {}, "model 'gpt-9' is not known"),
@@ -117,3 +119,10 @@ def test_two_cells_that_are_the_same_are_refused(tmp_path: Path) -> None:
         Path(name).write_text("equal")
     with pytest.raises(ConfigError, match="2 cells come to the same settings"):
         Sweep(vary={"workload": names}).cells()
+
+
+def test_a_setting_may_be_several_numbers() -> None:
+    (cell,) = Sweep(settings={"eos": [1, 2]}).cells()
+    assert cell.settings["eos"] == (1, 2)
+    assert run_cell(cell)["eos"] == "(1, 2)"
+    assert columns_of(["eos", "rate", "policy", "lookahead", "skip"])["eos"] is str
