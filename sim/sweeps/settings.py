@@ -130,7 +130,8 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
 
 def _plain(choices: tuple[Any, ...]) -> type:
     """The first of several types that is none of several values."""
-    return next(choice for choice in choices if choice in _IN_WORDS)
+    found: type = next(choice for choice in choices if choice in _IN_WORDS)
+    return found
 
 
 _IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
