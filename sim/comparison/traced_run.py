@@ -104,11 +104,6 @@ def _workload(
             if event.request in workload:
                 problem = f"two requests are called {event.request!r}: they cannot be told apart"
                 raise TraceError(path, problem, number)
-            if event.arrival < 0:
-                raise TraceError(path, f"request {event.request!r} came at {event.arrival} s, before the start", number)
-            if event.arrival > event.time:
-                problem = f"request {event.request!r} came at {event.arrival} s, after its event at {event.time} s"
-                raise TraceError(path, problem, number)
             try:
                 workload[event.request] = WorkloadRequest(
                     id=event.request,

@@ -203,7 +203,7 @@ def test_a_trace_without_requests_or_end_is_one_clear_line(tmp_path: Path) -> No
         ('"max_tokens":9', '"max_tokens":0', r"run.jsonl:2: request 0 has no prompt or nothing to generate"),
         ('"max_tokens":9', '"max_tokens":9,"priority":1000001', r"run.jsonl:2: request 0: priority=1000001 is not"),
         ('"step":0', '"step":-1', r"run.jsonl:\d+: step -1 starts"),
-        ('"arrival":0.0', '"arrival":9.0', r"request 0 came at 9.0 s, after its event at 0.0 s"),
+        ('"arrival":0.0', '"arrival":9.0', r"request 0 came at 9.0 s, and was handed over at 0.0 s"),
         ('"arrival":0.0', '"arrival":-1.0', r"request 0 came at -1.0 s, before the start"),
         ('"device":', '"device":-', r"run.jsonl:\d+: step 0: host=.*, device=-.*: times are from 0"),
     ],
