@@ -12,6 +12,7 @@ from nanovllm.trace.events import (
     BlocksHashed,
     ChunkScheduled,
     DecodeScheduled,
+    Held,
     RequestFinished,
     StepFinished,
     StepStarted,
@@ -42,11 +43,13 @@ class Watched:
                 self._look(replay)
             replay.apply(event)
             if isinstance(event, StepStarted):
-                is_deciding, self._chunks, self._decodes = True, [], []
+                is_deciding, self._chunks, self._decodes, self._held = True, [], [], set()
             elif isinstance(event, ChunkScheduled):
                 self._chunks.append(event)
             elif isinstance(event, DecodeScheduled):
                 self._decodes = event.requests
+            elif isinstance(event, Held):
+                self._held.add(event.request)
 
     def _look(self, replay: Replay) -> None:
         prefill = sum(chunk.tokens for chunk in self._chunks)
@@ -56,7 +59,7 @@ class Watched:
         self.doing.append(
             {chunk.request: "prefill" for chunk in self._chunks}
             | dict.fromkeys(self._decodes, "decode")
-            | {name: "idle" for name in replay.running if name not in replay.scheduled}
+            | {name: "idle" for name in replay.running if name not in replay.scheduled and name not in self._held}
         )
         holders: dict[int, list[object]] = {}
         for name, state in replay.requests.items():
