@@ -81,12 +81,13 @@ class Setup:
     def requests(
         self, workload: str | Path | Iterable[WorkloadRequest], tokenize: Tokenize | None = None
     ) -> Iterable[Request]:
-        """The workload as engines take it. A file or a list is made ready at once; anything else as it is read."""
+        """The workload as engines take it, one by one: prompts are made when they are due. A file or a list is sorted;
+        anything else must be in order of arrival."""
         prompts = Prompts(seed=self.config.seed, vocab_size=self.vocab_size, tokenize=tokenize)
         if isinstance(workload, (str, Path)):
             workload = read_workload(workload, allow_text=tokenize is not None)
         if isinstance(workload, (list, tuple)):
-            return list(self._with_answers(in_order_of_arrival(workload), prompts))
+            workload = in_order_of_arrival(workload)
         return self._with_answers(workload, prompts)
 
     def _with_answers(self, workload: Iterable[WorkloadRequest], prompts: Prompts) -> Iterator[Request]:
