@@ -82,9 +82,9 @@ class SimulatedBackend:
             self._look_up_answers(batch.sequences)
         answers = self._answers
         try:
-            return [answers[seq][seq.num_tokens - seq.num_prompt_tokens] for seq in batch.sequences]
+            return [answers[seq][len(seq.generated)] for seq in batch.sequences]
         except IndexError:  # one has ended, and whoever submitted the step does not know it yet
-            places = [(answers[seq], seq.num_tokens - seq.num_prompt_tokens) for seq in batch.sequences]
+            places = [(answers[seq], len(seq.generated)) for seq in batch.sequences]
             return [answer[place] if place < len(answer) else _DROPPED for answer, place in places]
 
     def _look_up_answers(self, sequences: list[Sequence]) -> None:

@@ -246,8 +246,8 @@ class Scheduler:
                     ended.append((seq, reason))
         appended = [seq for seq in seqs if seq not in passed_over] if passed_over else seqs
         if appended and self._emit is not None:
-            request_ids, tokens = [seq.request_id for seq in appended], [seq.generated[-1] for seq in appended]
-            self._emit(TokensAppended(request_ids, tokens))
+            tokens = [seq.generated[-1] for seq in appended] if passed_over else list(token_ids)
+            self._emit(TokensAppended([seq.request_id for seq in appended], tokens))
         return ended
 
     def _finish_reason(self, seq: Sequence, token_id: int) -> str | None:
