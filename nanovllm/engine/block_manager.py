@@ -33,12 +33,28 @@ class BlockContent(msgspec.Struct, gc=False):
     parent: int
     hash: int
     tokens: bytes
-    copies: tuple[int, ...]
-    """The blocks that hold it, in order of publication: nearly always one."""
+    block: int
+    """The block that holds it: of several, the one published last."""
     hash_digits: str
     """The hash as traces write it; empty if nobody listens."""
     colliding: BlockContent | None = None
     """Another content with the same hash, if there is one."""
+    older_copies: tuple[int, ...] = ()
+    """The blocks that hold it besides, in order of publication."""
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """All blocks that hold it, in order of publication."""
+        return (*self.older_copies, self.block)
+
+    def add_copy(self, block: int) -> None:
+        """One more block holds it now."""
+        self.older_copies, self.block = self.copies, block
+
+    def remove_copy(self, block: int) -> None:
+        """One of several blocks does not hold it any more."""
+        *older, self.block = (copy for copy in self.copies if copy != block)
+        self.older_copies = tuple(older)
 
 
 class BlockManager:
@@ -136,7 +152,7 @@ class BlockManager:
             content = self._find_content(seq, index, parent)
             if content is None:
                 break
-            found.append(content.copies[-1])  # published last
+            found.append(content.block)
             parent = content.serial
         return found
 
@@ -178,31 +194,31 @@ class BlockManager:
 
     def _evict(self, blocks: list[int]) -> None:
         """Forget what these free blocks cache."""
-        contents, emit = self.contents, self._emit
+        contents, contents_by_hash, emit = self.contents, self._contents_by_hash, self._emit
         for block in blocks:
             content = contents[block]
             if content is None:
                 continue
             contents[block] = None
-            if len(content.copies) == 1:
-                self._forget(content)
+            if content.older_copies:
+                content.remove_copy(block)
             else:
-                content.copies = tuple(copy for copy in content.copies if copy != block)
+                first = contents_by_hash.pop(content.hash)
+                if first is not content or content.colliding is not None:
+                    self._unlink(content, first)
             if emit is not None:
                 emit(BlockEvicted(block, content.hash_digits))
 
-    def _forget(self, content: BlockContent) -> None:
-        """Take a content off the map of those that can be found."""
-        first = self._contents_by_hash.pop(content.hash)
-        if first is content:
-            if content.colliding is not None:
-                self._contents_by_hash[content.hash] = content.colliding
-            return
-        self._contents_by_hash[content.hash] = first
-        while first.colliding is not content:
-            assert first.colliding is not None, f"content {content.serial} is not in the map"
-            first = first.colliding
-        first.colliding = content.colliding
+    def _unlink(self, content: BlockContent, first: BlockContent) -> None:
+        """Take a content out of those with its hash, of which there are several; ``first`` led to them."""
+        remaining = content.colliding if first is content else first
+        assert remaining is not None, f"content {content.serial} is alone"
+        self._contents_by_hash[content.hash] = remaining
+        if first is not content:
+            while first.colliding is not content:
+                assert first.colliding is not None, f"content {content.serial} is not in the map"
+                first = first.colliding
+            first.colliding = content.colliding
 
     # ---- publication -----------------------------------------------------------------------------------------
 
@@ -223,10 +239,10 @@ class BlockManager:
             if content is None:
                 self._num_contents = serial = self._num_contents + 1
                 tokens = seq.block_tokens[index]
-                content = BlockContent(serial, parent, value, tokens, (block,), hash_digits, candidate)
+                content = BlockContent(serial, parent, value, tokens, block, hash_digits, candidate)
                 contents[value] = content
             else:
-                content.copies += (block,)
+                content.add_copy(block)
             self.contents[block] = content
             parent = content.serial
         seq.num_published_blocks = last
