@@ -1,5 +1,5 @@
-"""Runs that were recorded on an H200, predicted by the calibration that comes along: no GPU is needed to see how close it
-comes. ``tests/gpu/test_prediction.py`` measures both anew."""
+"""Runs that were recorded on an H200, predicted by the calibration that comes along: no GPU is needed to see how close
+it comes. ``tests/gpu/test_prediction.py`` measures both anew."""
 
 from __future__ import annotations
 
