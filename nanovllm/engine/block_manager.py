@@ -6,13 +6,12 @@ count of a block is the number of block tables that hold it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
-from itertools import islice
 
 import msgspec
 import xxhash
 
+from nanovllm.engine.free_list import FreeList
 from nanovllm.engine.sequence import UNKNOWN_TOKEN, Sequence
 from nanovllm.trace.events import BlockEvicted, BlocksAllocated, BlocksFreed, BlocksHashed, Emit, PrefixHit
 
@@ -79,7 +78,7 @@ class BlockManager:
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self.ref_counts = [0] * num_blocks
-        self.free_blocks: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self.free_blocks = FreeList(num_blocks)
         self.contents: list[BlockContent | None] = [None] * num_blocks
         self._contents_by_hash: dict[int, BlockContent] = {}
         self._num_contents = 0
@@ -121,7 +120,7 @@ class BlockManager:
         assert len(hits) == num_cached_blocks, "blocks counted by can_allocate are gone"
         for block in hits:
             if self.ref_counts[block] == 0:
-                del self.free_blocks[block]
+                self.free_blocks.remove(block)
             self.ref_counts[block] += 1
         seq.block_table = hits
         seq.num_published_blocks = num_cached_blocks
@@ -181,12 +180,12 @@ class BlockManager:
             self._append_new_blocks(seq, count)
 
     def _append_new_blocks(self, seq: Sequence, count: int) -> None:
-        blocks = list(islice(self.free_blocks, count))
+        blocks = self.free_blocks.head(count)
         assert len(blocks) == count, f"{count} blocks are taken, but only {len(blocks)} are free"
         self._evict(blocks)
-        free_blocks, ref_counts = self.free_blocks, self.ref_counts
+        self.free_blocks.pop_head(count)
+        ref_counts = self.ref_counts
         for block in blocks:
-            del free_blocks[block]
             ref_counts[block] = 1
         seq.block_table += blocks
         if self._emit is not None:
@@ -284,12 +283,14 @@ class BlockManager:
     def deallocate(self, seq: Sequence) -> None:
         """Release all blocks of ``seq``, the deepest first, and forget how far its KV was computed."""
         released = seq.block_table[::-1]
-        free_blocks, ref_counts = self.free_blocks, self.ref_counts
+        ref_counts = self.ref_counts
+        freed: list[int] = []
         for block in released:
             count = ref_counts[block] = ref_counts[block] - 1
             assert count >= 0, f"block {block} is released twice"
             if count == 0:
-                free_blocks[block] = None
+                freed.append(block)
+        self.free_blocks.extend(freed)
         seq.block_table = []
         seq.num_published_blocks = 0
         seq.num_cached_tokens = 0

@@ -28,8 +28,10 @@ from nanovllm.trace.slo import Slo
 START_EVENTS = 100_000
 """Runs of fewer events are over before another process has begun."""
 
-_MOST_WAITING = 16
-"""So many lists may be on their way; whoever sends more, waits."""
+_CHUNK_BYTES = 2**20
+"""So much is written at once: after each write, a thread waits up to 5 ms for the interpreter's lock."""
+_MOST_CHUNKS = 8
+"""So many may be on their way; whoever sends more, waits."""
 _LENGTH_BYTES = 4
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from nanovllm.trace.second_process import main; main()"
 
@@ -110,24 +112,34 @@ class _SecondProcess:
         self._encode = msgspec.msgpack.Encoder().encode
         self._sender = ThreadPoolExecutor(max_workers=1)
         self._sent: deque[Future[None]] = deque()
+        self._chunk: list[bytes] = []
+        self._num_bytes = 0
         self._send(self._encode(task))
 
     def send(self, events: list[AnyEvent]) -> None:
         """Let it take in the next events."""
         self._send(self._encode(events))
+        if self._num_bytes >= _CHUNK_BYTES:
+            self._flush()
 
     def _send(self, data: bytes) -> None:
-        self._sent.append(self._sender.submit(self._write, data))
-        if len(self._sent) > _MOST_WAITING:
+        self._chunk += len(data).to_bytes(_LENGTH_BYTES, "little"), data
+        self._num_bytes += len(data)
+
+    def _flush(self) -> None:
+        self._sent.append(self._sender.submit(self._write, b"".join(self._chunk)))
+        self._chunk, self._num_bytes = [], 0
+        if len(self._sent) > _MOST_CHUNKS:
             self._sent.popleft().result()
 
     def _write(self, data: bytes) -> None:
         with suppress(BrokenPipeError):  # ``finish`` finds out
-            self._pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
+            self._pipe.write(data)
 
     def finish(self) -> _Answer:
         """Wait until it is through with all events."""
         try:
+            self._flush()
             self._sender.shutdown()
             data, _ = self._process.communicate()
         finally:

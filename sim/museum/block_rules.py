@@ -46,7 +46,8 @@ class TakesNewBlocksFirst(BlockManager):
         end = self._first_end(seq, num_cached_blocks, max_new_tokens)
         self._append_new_blocks(seq, self.num_blocks_for(end) - num_cached_blocks)
         for block in hits:
-            self.free_blocks.pop(block, None)
+            if not self.ref_counts[block]:
+                self.free_blocks.remove(block)
             self.ref_counts[block] += 1
         if hits and self._emit is not None:
             self._emit(PrefixHit(seq.request_id, list(hits), num_cached_blocks * self.block_size))
