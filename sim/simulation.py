@@ -119,9 +119,7 @@ def listener(events: list[AnyEvent], record: bool, *emits: Emit | None) -> Emit 
     return tee(*listening) if listening else None
 
 
-def _run(
-    engine: Engine, requests: Iterable[Request], recorded: RecordedOutputs | None, batches: Batches
-) -> int:
+def _run(engine: Engine, requests: Iterable[Request], recorded: RecordedOutputs | None, batches: Batches) -> int:
     num_steps = 0
     with collector_paused():
         for result in engine.run(requests):

@@ -11,8 +11,8 @@ class FreeList:
     """A queue of blocks, out of which any block can be taken at the cost of one.
 
     A block that is taken out of the middle leaves its entry in the queue, and is noted: of its entries, as many are
-    passed over as it was taken out, the first ones. (An ordered dictionary needs no such notes. But most blocks come and
-    go at the ends, and there a deque is several times as fast.)
+    passed over as it was taken out, the first ones. (An ordered dictionary needs no such notes. But most blocks come
+    and go at the ends, and there a deque is several times as fast.)
     """
 
     def __init__(self, num_blocks: int) -> None:

@@ -41,8 +41,10 @@ def _load(name: str, file: Path | None, num_requests: int) -> tuple[Iterable[Wor
         return read_azure(file), card
     if name == "poisson":
         return independent_requests(2_048, prompt_len=fixed(512), output_len=fixed(128), arrivals=poisson(4.0)), card
-    lengths = {"prompt_len": uniform(16, 64), "output_len": uniform(4, 12)}
-    return independent_requests(num_requests, arrivals=poisson(1_000.0), **lengths), {"gpu": "h200", "model": None}
+    short = independent_requests(
+        num_requests, prompt_len=uniform(16, 64), output_len=uniform(4, 12), arrivals=poisson(1_000.0)
+    )
+    return short, {"gpu": "h200", "model": None}
 
 
 def run(name: str, file: Path | None, num_requests: int, trace: Path) -> dict[str, float]:
@@ -85,7 +87,7 @@ def main() -> None:
         parser.error("azure needs the trace's file")
     with tempfile.TemporaryDirectory() as directory:
         trace = Path(directory) / "run.nvtrace"
-        print(json.dumps(run(arguments.name, arguments.file, arguments.requests, trace)))
+        sys.stdout.write(json.dumps(run(arguments.name, arguments.file, arguments.requests, trace)) + "\n")
 
 
 if __name__ == "__main__":
