@@ -58,8 +58,9 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ValueError(f"{name} has {len(getattr(self, name))} values, {len(knots)} are needed")
         _check(features_of(self))
 
-    def step_time(self, shape: StepShape, num_tokens: int) -> StepTime:
-        """The time on the device; ``num_tokens``: with those that are computed in vain."""
+    def step_time(self, shape: StepShape, num_tokens: int, factor: float = 1.0, host_s: float = 0.0) -> StepTime:
+        """``factor`` times what the terms say of the device, and the program's ``host_s``; ``num_tokens``: with those
+        that are computed in vain."""
         matmul_s = _sum_between(TOKEN_KNOTS, self.token_s, num_tokens) + shape.num_sequences * self.sequence_s
         read_s = (shape.decode_kv_tokens - shape.shared_kv_tokens) * self.kv_token_s
         kv_traffic_s = read_s + shape.shared_kv_tokens * self.shared_kv_token_s
@@ -67,7 +68,13 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         alone_s = _sum_between(CONTEXT_KNOTS, self.context_s, shape.longest_context)
         if alone_s > kv_traffic_s + attention_s:
             attention_s = alone_s - kv_traffic_s
-        return StepTime(weights_s=self.step_s, matmul_s=matmul_s, kv_traffic_s=kv_traffic_s, attention_s=attention_s)
+        return StepTime(
+            factor * self.step_s,
+            factor * matmul_s,
+            factor * kv_traffic_s,
+            factor * attention_s,
+            host_s=host_s,
+        )
 
 
 class HostCoefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,15 +176,15 @@ class Fitted:
     def step_time(self, batch: ScheduledBatch) -> StepTime:
         """See ``CostModel``."""
         shape = StepShape.of(batch, self.block_size)
-        return msgspec.structs.replace(self.device_time(shape), host_s=self.host[shape.kind].of_step(shape))
+        return self.device_time(shape, self.host[shape.kind].of_step(shape))
 
     def request_time_s(self, num_prompt_tokens: int) -> float:
         """See ``RequestCostModel``."""
         return self.request.request_s + num_prompt_tokens * self.request.token_s
 
-    def device_time(self, shape: StepShape) -> StepTime:
-        """The time on the device."""
-        time = self.device[shape.kind].step_time(shape, self.sizes.padded(shape))
-        if self.misfit is None or shape.chunk_tokens or shape.shared_kv_tokens:
-            return time
-        return time.scaled(self.misfit.factor(shape.num_sequences, shape.mean_decode))
+    def device_time(self, shape: StepShape, host_s: float = 0.0) -> StepTime:
+        """The time on the device, beside ``host_s`` of the program."""
+        factor = 1.0
+        if self.misfit is not None and not shape.chunk_tokens and not shape.shared_kv_tokens:
+            factor = self.misfit.factor(shape.num_sequences, shape.mean_decode)
+        return self.device[shape.kind].step_time(shape, self.sizes.padded(shape), factor, host_s)

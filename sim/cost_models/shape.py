@@ -97,10 +97,12 @@ class StepShape(NamedTuple):
 def num_shared_blocks(decodes: Ordered[Sequence]) -> int:
     """Leading blocks of the decodes that another one before them holds too, together with all that come before it: the
     block tables form a tree, of which each node is read once."""
+    all_tables = [table for seq in decodes if (table := seq.block_table)]
+    if len({table[0] for table in all_tables}) == len(all_tables):
+        return 0
     by_first_block: dict[int, list[list[int]]] = {}
-    for seq in decodes:
-        if seq.block_table:
-            by_first_block.setdefault(seq.block_table[0], []).append(seq.block_table)
+    for table in all_tables:
+        by_first_block.setdefault(table[0], []).append(table)
     num_blocks = 0
     for tables in by_first_block.values():
         if len(tables) > 1:

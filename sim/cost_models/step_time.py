@@ -55,10 +55,6 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
             self.gap_s + other.gap_s,
         )
 
-    def scaled(self, factor: float) -> StepTime:
-        """Each part so many times as long."""
-        return StepTime(*(factor * part_s for part_s in msgspec.structs.astuple(self)))
-
 
 class CostModel(Protocol):
     """Predicts steps. A pure function of the batch: no clock, no memory of earlier steps."""
