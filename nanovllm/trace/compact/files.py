@@ -13,7 +13,7 @@ from nanovllm.trace.compact.parts import PartDecoder, PartEncoder
 from nanovllm.trace.events import AnyEvent, StepFinished, TraceStarted
 from nanovllm.trace.lines import CUT_HEADER, NoEventError, check_header, explain, misplaced
 
-PART_EVENTS = 4_096
+PART_EVENTS = 16_384
 """A part ends with the step in which it comes to so many events."""
 
 _VERSION = 1
