@@ -94,7 +94,7 @@ class MetricsCollector:
             StepStarted: self._start_step,
             PrefixHit: self._hit,
             BlocksAllocated: self._allocate,
-            BlockEvicted: self._evict,
+            BlockEvicted: self.pool.evict,
             ChunkScheduled: self._schedule_chunk,
             DecodeScheduled: self._schedule_decode,
             Preempted: self._preempt,
@@ -129,6 +129,7 @@ class MetricsCollector:
     def _start(self, event: TraceStarted) -> None:
         num_blocks, _ = read_pool_size(event)
         self.pool = PoolUse(num_blocks)
+        self._handlers[BlockEvicted] = self.pool.evict  # there is one for nearly each block: no call in between
 
     def _advance(self, time: float) -> None:
         if time < self._now:
@@ -227,9 +228,6 @@ class MetricsCollector:
 
     def _allocate(self, event: BlocksAllocated) -> None:
         self.pool.allocate(event.blocks)
-
-    def _evict(self, event: BlockEvicted) -> None:
-        self.pool.evict(event.block, event.hash)
 
     def _publish(self, event: BlocksHashed) -> None:
         self.pool.publish(event.blocks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nanovllm.trace.events import BlockEvicted
 from nanovllm.trace.laws import BrokenLawError
 
 
@@ -43,14 +44,13 @@ class PoolUse:
         """Take free blocks that hold nothing."""
         self._in_use.update(blocks)
 
-    def evict(self, block: int, block_hash: str) -> None:
+    def evict(self, event: BlockEvicted) -> None:
         """Forget the content of a free block. Raises ``BrokenLawError`` if there is none."""
-        try:
-            self._cached_free.remove(block)
-        except KeyError:
-            where = f"content {block_hash} of block {block} is evicted, but it"
-            problem = "is in use" if block in self._cached else "holds nothing"
-            raise BrokenLawError("eviction", f"{where} {problem}") from None
+        block = event.block
+        if block not in self._cached_free:
+            where = f"content {event.hash} of block {block} is evicted, but it"
+            raise BrokenLawError("eviction", f"{where} {'is in use' if block in self._cached else 'holds nothing'}")
+        self._cached_free.remove(block)
         self._cached.remove(block)
 
     def publish(self, blocks: Sequence[int]) -> None:
