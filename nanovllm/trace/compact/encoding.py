@@ -42,9 +42,9 @@ class Encoder:
                 evicted.append(event)  # type: ignore[arg-type]
                 continue
             are_foreseen = bool(evicted) and foresight.blocks_evicted(evicted, getattr(event, "blocks", []))
-            follow = _FOLLOW.get(kind)
+            follow, in_full, foreseen = _RULES[kind]
             is_foreseen = follow is not None and follow(foresight, event)
-            form = _FORESEEN[kind] if is_foreseen else FORMS[kind]
+            form = foreseen if is_foreseen else in_full
             if evicted:
                 if are_foreseen and form is Form.BLOCKS_ALLOCATED_FORESEEN:
                     form = Form.BLOCKS_EVICTED_AND_ALLOCATED
@@ -107,6 +107,9 @@ _FORESEEN: dict[type, Form] = {
     BlocksFreed: Form.BLOCKS_FREED_FORESEEN,
     StepFinished: Form.STEP_FINISHED_FORESEEN,
 }
+
+_RULES = {kind: (_FOLLOW.get(kind), form, _FORESEEN.get(kind, form)) for kind, form in FORMS.items()}
+"""Type of event -> how it is followed, its form in full, its form if it comes as foreseen."""
 
 _COMPLETE: dict[int, Callable[..., AnyEvent]] = {
     Form.STEP_STARTED_FORESEEN: lambda known, step, *counts: StepStarted(step, known.time, *counts),

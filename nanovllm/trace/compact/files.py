@@ -38,9 +38,8 @@ class PartsForm:
     def take(self, events: Sequence[AnyEvent]) -> bytes:
         """What is to be written now: a part, if there are events enough."""
         self._events += events
-        if len(self._events) < PART_EVENTS or type(self._events[-1]) is not StepFinished:
-            return b""
-        return self.take_rest()
+        is_enough = len(self._events) >= PART_EVENTS and type(self._events[-1]) is StepFinished
+        return self.take_rest() if is_enough or len(self._events) >= 4 * PART_EVENTS else b""
 
     def take_rest(self) -> bytes:
         """What is still to be written at the end."""
