@@ -137,9 +137,13 @@ def metrics(
     """Measure a run: latencies, throughput, cache hits, preemptions, use of the KV pool; and how many requests kept to
     limits, if some are given."""
     from nanovllm.cli.metrics_table import print_metrics
+    from nanovllm.trace.jsonl import TraceStream
     from nanovllm.trace.metrics import compute_metrics
 
-    figures = compute_metrics(_read(path).events, path, slo if slo.limits else None)
+    stream = TraceStream(path)
+    figures = compute_metrics(stream, path, slo if slo.limits else None)
+    if stream.problem is not None:
+        print_note(stream.problem)
     if as_json:
         print_json(figures.to_dict(requests=requests))
     else:

@@ -21,32 +21,48 @@ def why_unfinished(events: Iterable[AnyEvent]) -> str | None:
 
     None if the last step is finished and every request has ended and given its blocks back.
     """
-    num_events, open_step = 0, -1
-    unfinished: dict[RequestId, None] = {}
-    holding_blocks: dict[RequestId, None] = {}
+    completeness = Completeness()
     for event in events:
-        num_events += 1
+        completeness.take(event)
+    return completeness.why_unfinished()
+
+
+class Completeness:
+    """Takes in the events of a trace and knows what is missing, should it end here."""
+
+    def __init__(self) -> None:
+        self.num_events = 0
+        self._open_step = -1
+        self._unfinished: dict[RequestId, None] = {}
+        self._holding_blocks: dict[RequestId, None] = {}
+
+    def take(self, event: AnyEvent) -> None:
+        """Take in the next event."""
+        self.num_events += 1
         if isinstance(event, StepStarted):
-            open_step = event.step
+            self._open_step = event.step
         elif isinstance(event, StepFinished):
-            open_step = -1
+            self._open_step = -1
         elif isinstance(event, BlocksAllocated):
-            holding_blocks[event.request] = None
+            self._holding_blocks[event.request] = None
         elif isinstance(event, BlocksFreed):
-            holding_blocks.pop(event.request, None)
+            self._holding_blocks.pop(event.request, None)
         elif isinstance(event, RequestAdded):
-            unfinished[event.request] = None
+            self._unfinished[event.request] = None
         elif isinstance(event, RequestFinished):
-            unfinished.pop(event.request, None)
-    if num_events <= 1:
-        return "the trace holds nothing but its header"
-    if open_step >= 0:
-        return f"the trace ends within step {open_step}"
-    if unfinished:
-        return f"the trace ends with unfinished requests: {_some_of(unfinished)}"
-    if holding_blocks:
-        return f"the trace ends before all blocks are freed: of {_some_of(holding_blocks)}"
-    return None
+            self._unfinished.pop(event.request, None)
+
+    def why_unfinished(self) -> str | None:
+        """See the function of this name."""
+        if self.num_events <= 1:
+            return "the trace holds nothing but its header"
+        if self._open_step >= 0:
+            return f"the trace ends within step {self._open_step}"
+        if self._unfinished:
+            return f"the trace ends with unfinished requests: {_some_of(self._unfinished)}"
+        if self._holding_blocks:
+            return f"the trace ends before all blocks are freed: of {_some_of(self._holding_blocks)}"
+        return None
 
 
 def _some_of(requests: dict[RequestId, None], limit: int = 5) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.completeness import why_unfinished
+from nanovllm.trace.completeness import Completeness
 from nanovllm.trace.events import AnyEvent, StepFinished, TraceStarted
 from nanovllm.trace.lines import (
     A_TRACE_BEGINS,
@@ -204,14 +204,29 @@ def read_trace(path: PathLike) -> Trace:
     Raises ``TraceError``, with file and line, for a file that cannot be read, is empty, is no trace or one of
     another schema, or has a line in it that is no event.
     """
-    reader = _reader(path)
-    events = list(reader)
+    stream = TraceStream(path)
+    events = list(stream)
     header = events[0]
     assert type(header) is TraceStarted, "a reader yields the header first"
-    problem = reader.problem
-    if problem is None and (unfinished := why_unfinished(events)) is not None:
-        problem = f"{path}:{len(events)}: {unfinished}"
-    return Trace(str(path), header, events, problem is None, problem)
+    return Trace(str(path), header, events, stream.problem is None, stream.problem)
+
+
+class TraceStream:
+    """Iterates over the events of a trace, the header first, in constant memory; then ``problem`` is that of the
+    ``Trace``. Raises as ``read_trace`` does, when it gets there."""
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = path
+        self.problem: str | None = None
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        reader, completeness = _reader(self.path), Completeness()
+        for event in reader:
+            completeness.take(event)
+            yield event
+        self.problem = reader.problem
+        if self.problem is None and (unfinished := completeness.why_unfinished()) is not None:
+            self.problem = f"{self.path}:{completeness.num_events}: {unfinished}"
 
 
 def iter_events(path: PathLike) -> Iterator[AnyEvent]:
