@@ -65,7 +65,8 @@ class Config:
     max_num_seqs: int = 512
     """The most sequences that may be resident in ``running`` at once."""
     max_num_batched_tokens: int = 16384
-    """Token budget: the most prompt tokens that one step computes. (Decoding takes one token a running sequence.)"""
+    """Token budget: the most prompt tokens that one step computes. Where it decodes as well (not prefill_first), each
+    sequence that does takes one of them."""
     max_model_len: int = -1
     """The most tokens of one sequence, prompt and generated tokens together. -1: as many as the model has positions;
     when it really runs, 4096 at most."""
