@@ -58,9 +58,7 @@ def build_step_inputs(sequences: list[Sequence], block_size: int, device: torch.
 
 
 def _scheduled_token_ids(sequences: list[Sequence], num_tokens: int) -> np.ndarray:
-    slices = (
-        seq.tokens(seq.num_cached_tokens, seq.num_cached_tokens + seq.num_scheduled_tokens) for seq in sequences
-    )
+    slices = (seq.tokens(seq.num_cached_tokens, seq.num_cached_tokens + seq.num_scheduled_tokens) for seq in sequences)
     return np.fromiter(chain.from_iterable(slices), dtype=np.int64, count=num_tokens)
 
 
