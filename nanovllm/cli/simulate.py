@@ -76,6 +76,8 @@ def simulate(
     what came before.
 
     With --replicas, each writes a trace of its own: --trace run.jsonl makes run.replica-0.jsonl and so on.
+
+    --device, --attention, --enforce-eager and --num-threads are for real runs: they change nothing here.
     """
     from nanovllm.trace.second_process import observe
     from sim import simulate as run_simulation
