@@ -122,8 +122,8 @@ def _check_files(figures: SweepFigures, file: Path | None) -> None:
 def _choose_sweep(file: Path | None, vary: list[str], settings: list[str], store: Path | None) -> Sweep:
     from sim.sweeps import Sweep, read_sweep, read_sweep_file
 
-    fixed = dict(_parted("set", text) for text in settings)
-    axes = {name: _values(text) for name, text in (_parted("vary", text) for text in vary)}
+    fixed = _by_name("set", settings)
+    axes = {name: _values(text) for name, text in _by_name("vary", vary).items()}
     if file is not None:
         return read_sweep_file(file, settings=fixed, vary=axes)
     if fixed or axes:
@@ -133,11 +133,16 @@ def _choose_sweep(file: Path | None, vary: list[str], settings: list[str], store
     return read_sweep(store)
 
 
-def _parted(option: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise ConfigError(option, text, "a name, =, and a value")
-    return name, value
+def _by_name(option: str, texts: list[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ConfigError(option, text, "a name, =, and a value")
+        if name in values:
+            raise ConfigError(option, text, f"{name} is given twice")
+        values[name] = value
+    return values
 
 
 def _values(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from sim.sweeps.settings import Value, check_settings, read_setting
 
 TOGETHER = "+"
 """Joins the names of settings that vary together, as in ``gpu+tensor_parallel_size``."""
+MAX_CELLS = 100_000
+"""Each is checked before the first one runs, which takes a minute for so many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +47,16 @@ class Sweep:
     """The values to try, by setting."""
 
     def __post_init__(self) -> None:
-        fixed = dict(read_setting(name, value) for name, value in self.settings.items())
-        axes = {key: axis for name, values in self.vary.items() for key, axis in [_read_axis(name, values)]}
-        varied = [name for axis in axes for name in axis.split(TOGETHER)]
-        for name in (*varied, *fixed):
-            if [*varied, *fixed].count(name) > 1:
-                raise ConfigError("vary", name, "a setting may be there once")
-        object.__setattr__(self, "settings", fixed)
-        object.__setattr__(self, "vary", axes)
+        fixed = [read_setting(name, value) for name, value in self.settings.items()]
+        axes = [_read_axis(name, values) for name, values in self.vary.items()]
+        varied = [name for axis, _ in axes for name in axis.split(TOGETHER)]
+        for name, count in Counter([*varied, *(name for name, _ in fixed)]).items():
+            if count > 1:
+                raise ConfigError("vary" if name in varied else "settings", name, "a setting may be there once")
+        object.__setattr__(self, "settings", dict(fixed))
+        object.__setattr__(self, "vary", dict(axes))
+        if (num_cells := math.prod(map(len, self.vary.values()))) > MAX_CELLS:
+            raise ConfigError("vary", ",".join(self.vary), f"{num_cells:,} cells are too many, at most {MAX_CELLS:,}")
         self._refuse_what_no_cell_can_have()
 
     @property

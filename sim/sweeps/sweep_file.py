@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from nanovllm.errors import FileError, UserError
 from sim.sweeps.sweep import TOGETHER, Sweep
@@ -49,7 +50,21 @@ def _read(path: Path) -> SweepFile:
     if not data.strip():
         raise FileError(path, "is empty: settings, vary or both are needed")
     try:
-        return msgspec.yaml.decode(data, type=SweepFile)
+        found = msgspec.yaml.decode(data, type=SweepFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problem = " ".join(str(error).split())
         raise FileError(path, f"does not describe a sweep, which has settings and vary ({problem})") from None
+    whole = yaml.compose(data, Loader=yaml.SafeLoader)
+    for section in (whole, *(section for _, section in whole.value)):
+        _refuse_names_that_repeat(path, section)
+    return found
+
+
+def _refuse_names_that_repeat(path: Path, section: yaml.MappingNode) -> None:
+    """Of a name that stands in a section twice, YAML keeps the last. Raises ``FileError``."""
+    lines: dict[str, int] = {}
+    for name, _ in section.value:
+        line = name.start_mark.line + 1
+        if name.value in lines:
+            raise FileError(path, f"{name.value} stands there twice, on lines {lines[name.value]} and {line}")
+        lines[name.value] = line

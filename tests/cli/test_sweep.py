@@ -104,6 +104,12 @@ def test_figures(run: RunCommand, tmp_path: Path) -> None:
         (["--store", "nowhere"], "nothing to simulate"),
         (["--vary", "policy"], "vary='policy' is not allowed: a name, =, and a value"),
         (["--vary", "polcy=mixed"], "there is no such setting"),
+        (["--vary", "seed=1,2", "--vary", "seed=3"], "vary='seed=3' is not allowed: seed is given twice"),
+        (["--set", "seed=1", "--set", "seed=1"], "set='seed=1' is not allowed: seed is given twice"),
+        (["--set", "max_num_seqs=1", "--set", "max-num-seqs=2"], "a setting may be there once"),
+        (["twice.yaml"], "twice.yaml: gpu stands there twice, on lines 1 and 2"),
+        (["sections.yaml"], "sections.yaml: vary stands there twice, on lines 1 and 2"),
+        (["ring.yaml"], "there is no such setting"),
         (["--vary", "gpu=h200,abacus"], "gpu='abacus'"),
         (["missing.yaml"], "missing.yaml: cannot be read"),
         (["empty.yaml"], "empty.yaml: is empty"),
@@ -131,6 +137,9 @@ def test_mistakes(
         "broken": "settings: {a: [",
         "other": "settings: {}\nvaries: {}",
         "wrong": "settings: {max_num_seqs: 0}",
+        "twice": "settings: {gpu: l4,\n  gpu: h100}",
+        "sections": "vary: {seed: [1]}\nvary: {gpu: [l4]}",
+        "ring": "settings: &ring {a: *ring}",
     }
     for name, text in texts.items():
         Path(f"{name}.yaml").write_text(text)
