@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nanovllm.checks import check_whole_number
 from sim.sweeps.executors import in_processes, in_this_process, on_ray
 from sim.sweeps.row import FAILED, WALL, Row
-from sim.sweeps.store import open_store
+from sim.sweeps.store import Store, open_store
 from sim.sweeps.sweep import Cell, Sweep
 from sim.sweeps.table import to_table
 
@@ -71,7 +71,7 @@ def run_sweep(
     cells = sweep.cells()
     with ExitStack() as resources:
         kept = None if store is None else resources.enter_context(open_store(store, sweep))
-        rows = {} if kept is None else _reusable(kept.rows(), cells, retry_failed)
+        rows = {} if kept is None else _reusable(kept, cells, retry_failed)
         num_reused = len(rows)
         if on_start is not None:
             on_start(len(cells), num_reused)
@@ -87,8 +87,8 @@ def run_sweep(
     return SweepResult(sweep=sweep, rows=[rows[cell.key] for cell in cells], num_reused=num_reused)
 
 
-def _reusable(stored: Mapping[str, Row], cells: Sequence[Cell], retry_failed: bool) -> dict[str, Row]:
-    rows = {cell.key: stored[cell.key] for cell in cells if cell.key in stored}
+def _reusable(store: Store, cells: Sequence[Cell], retry_failed: bool) -> dict[str, Row]:
+    rows = store.rows({cell.key for cell in cells})
     return {key: row for key, row in rows.items() if not (retry_failed and row["status"] == FAILED)}
 
 

@@ -8,8 +8,8 @@ name with a dot in front, is never read, and goes when the store is opened again
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,13 +51,14 @@ class Store:
         self.path = path
         self._names = sweep.names
 
-    def rows(self) -> dict[str, Row]:
-        """All rows that are there, by the key of their cell. A part that cannot be read (the machine went down, say)
-        counts as not there. Raises ``FileError`` for results that cannot be read."""
+    def rows(self, keys: Collection[str]) -> dict[str, Row]:
+        """The rows that are there of the cells with these keys, by key. A part that cannot be read (the machine went
+        down, say) counts as not there. Raises ``FileError`` for results that cannot be read."""
         results = self.path / RESULTS
-        rows = read_rows(results) if results.exists() else []
+        rows = read_rows(results, self._names, keys) if results.exists() else []
         for part in self._parts():
-            rows += _rows_of_part(part)
+            with suppress(FileError):
+                rows += read_rows(part, self._names, keys)
         return {row["cell"]: row for row in rows}
 
     def keep(self, row: Row) -> None:
@@ -68,7 +69,7 @@ class Store:
         """Put the rows of these cells, which must all be there, into one file, in this order, and let all others go."""
         if not self._parts():
             return
-        rows = self.rows()
+        rows = self.rows({cell.key for cell in cells})
         write_rows(self.path / RESULTS, [rows[cell.key] for cell in cells], self._names)
         for part in self._parts():
             part.unlink()
@@ -84,14 +85,6 @@ class Store:
 
     def _parts(self) -> list[Path]:
         return sorted(self._part("*").parent.glob("[!.]*.parquet"))
-
-
-def _rows_of_part(path: Path) -> list[Row]:
-    try:
-        return read_rows(path)
-    except FileError:
-        path.unlink()
-        return []
 
 
 @contextmanager

@@ -216,12 +216,6 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert "cannot be written" in refusal(tmp_path / "notes.txt")
 
 
-def test_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
-    (tmp_path / "results.parquet").write_bytes(b"PAR1")
-    assert "results.parquet: is no Parquet file that can be read" in refusal(tmp_path)
-
-
 def test_two_processes_do_not_write_to_one_store(tmp_path: Path) -> None:
     run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
     with filelock.FileLock(tmp_path / ".lock"):
