@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from nanovllm.errors import ConfigError, WorkerError
 from sim.sweeps.row import Row, run_cell
 from sim.sweeps.sweep import Cell
 
+LOCAL_CLUSTER = "local"
+"""The address of a Ray cluster that is made on this machine, for the one sweep."""
 _PATIENCE_S = 5.0
 
 
@@ -47,14 +50,16 @@ def in_processes(cells: Sequence[Cell], num_jobs: int) -> Generator[Row]:
                 "a process of the sweep was killed, for want of memory perhaps: fewer jobs need less"
             ) from None
         finally:
-            rows.close()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # whoever ends a sweep early need not be told that rows are missing
+                rows.close()
 
 
 def on_ray(cells: Sequence[Cell], address: str | None, num_jobs: int | None = None) -> Generator[Row]:
     """On the Ray cluster at ``address``; None: on one that is made on this machine, with ``num_jobs`` processors.
 
     The machines need this package in the same version, and the files that cells read under the same paths. Raises
-    ``ConfigError`` if nobody answers at the address, ``WorkerError`` if the cluster is lost.
+    ``ConfigError`` if it is no address or nobody answers there, ``WorkerError`` if the cluster is lost.
     """
     import ray
     from ray.exceptions import RayError
@@ -77,11 +82,21 @@ def _connect(address: str | None, num_jobs: int | None) -> None:
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody has been asked whether figures may be sent
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-    if address is None:
-        ray.init(address="local", num_cpus=num_jobs, include_dashboard=False, **quiet)
-    else:
-        _check_answers(address)
-        ray.init(address=address, **quiet)
+    on_termination = signal.getsignal(signal.SIGTERM)
+    try:
+        if address is None:
+            ray.init(address="local", num_cpus=num_jobs, include_dashboard=False, **quiet)
+        else:
+            _check_answers(address)
+            ray.init(address=address, **quiet)
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError("ray", address, f"HOST:PORT, auto or {LOCAL_CLUSTER} ({reason})") from None
+    finally:
+        if on_termination is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_termination)  # Ray's own would end the process with a stack of its threads
 
 
 def _check_answers(address: str) -> None:

@@ -18,6 +18,9 @@ MAX_DOUBLINGS = 20
 MAX_OVERLOAD = 8.0
 """Where requests come so many times as fast as they are served and the objective is still met, a higher rate would not
 fail either: its limits are none for the queue, or the load ends before a queue has grown."""
+MIN_BUSY_SHARE = 0.001
+"""Where engines compute for less than this share of the time and the objective is still not met, a lower rate would not
+meet it either: hardly any request meets another."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class FoundRate(Generic[Run]):
     """What a search came to. Rates are requests a second."""
 
     highest_rate: float
-    """The highest rate tried that meets the objective; 0 if none does."""
+    """The highest rate tried that meets the objective; 0 if none does, down to ``MIN_BUSY_SHARE``."""
     lowest_failing_rate: float | None
     """The lowest rate tried above it, which does not; None if none failed up to ``MAX_OVERLOAD``."""
     num_simulations: int
@@ -38,12 +41,14 @@ def find_highest_rate(
     meets: Callable[[Run], bool],
     *,
     served_rate: Callable[[Run], float],
+    busy_share: Callable[[Run], float],
     start: float,
     tolerance: float,
 ) -> FoundRate[Run]:
     """Search from the rate ``start`` until ``lowest_failing_rate`` is at most ``1 + tolerance`` times ``highest_rate``.
 
-    ``served_rate``: requests a second that a run completed. The search takes for granted that whoever fails at some
+    ``served_rate``: requests a second that a run completed; ``busy_share``: of its time, that was spent in steps. The
+    search takes for granted that whoever fails at some
     rate fails at all higher ones. That is so but for a narrow range around the limit, where chance decides: there the
     result is one of several rates at which the answer changes.
     """
@@ -56,7 +61,10 @@ def find_highest_rate(
     def is_overloaded(rate: float) -> bool:
         return rate > MAX_OVERLOAD * served_rate(tried[rate])
 
-    low, high = _bracket(is_met, is_overloaded, start)
+    def is_idle(rate: float) -> bool:
+        return busy_share(tried[rate]) < MIN_BUSY_SHARE
+
+    low, high = _bracket(is_met, is_overloaded, is_idle, start)
     while low and high and high > low * (1 + tolerance):
         middle = math.sqrt(low * high)
         if is_met(middle):
@@ -67,7 +75,10 @@ def find_highest_rate(
 
 
 def _bracket(
-    is_met: Callable[[float], bool], is_overloaded: Callable[[float], bool], start: float
+    is_met: Callable[[float], bool],
+    is_overloaded: Callable[[float], bool],
+    is_idle: Callable[[float], bool],
+    start: float,
 ) -> tuple[float | None, float | None]:
     """A rate that meets the objective, and its double, which does not; None for one that is not found."""
     rate = start
@@ -80,6 +91,8 @@ def _bracket(
             rate *= 2
         return rate, None
     for _ in range(MAX_DOUBLINGS):
+        if is_idle(rate):
+            break
         if is_met(rate / 2):
             return rate / 2, rate
         rate /= 2

@@ -72,6 +72,7 @@ def _figures(cell: CellSettings) -> Figures:
         lambda rate: _simulate(cell, chosen, cell.load.at_rate(rate)),
         lambda run: run.attainment >= least,
         served_rate=lambda run: run.figures["requests_per_s"],
+        busy_share=lambda run: run.busy_share,
         start=cell.load.rate or 1.0,
         tolerance=cell.search.rate_tolerance,
     )
@@ -87,6 +88,8 @@ class _Run(NamedTuple):
     figures: Figures
     attainment: float
     """Share of the requests that met the objective; 0 if there is none."""
+    busy_share: float
+    """Share of the time that an engine spent in steps; 0 if no time passed."""
 
 
 def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
@@ -125,6 +128,7 @@ def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
             "num_simulations": 1,
         },
         _attainment(metrics),
+        metrics.busy_s / metrics.duration_s / num_replicas if metrics.duration_s else 0.0,
     )
 
 

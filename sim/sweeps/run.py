@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanovllm.checks import check_whole_number
-from sim.sweeps.executors import in_processes, in_this_process, on_ray
+from sim.sweeps.executors import LOCAL_CLUSTER, in_processes, in_this_process, on_ray
 from sim.sweeps.row import FAILED, WALL, Row
 from sim.sweeps.store import Store, open_store
 from sim.sweeps.sweep import Cell, Sweep
@@ -18,9 +18,6 @@ from sim.sweeps.table import to_table
 
 if TYPE_CHECKING:
     import pyarrow
-
-LOCAL_CLUSTER = "local"
-"""The address of a Ray cluster that is made on this machine, for the one sweep."""
 
 OnRow = Callable[[Row], None]
 

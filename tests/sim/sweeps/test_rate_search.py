@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from sim.sweeps import Sweep, run_cell
-from sim.sweeps.rate_search import MAX_DOUBLINGS, MAX_OVERLOAD, FoundRate, find_highest_rate
+from sim.sweeps.rate_search import MAX_DOUBLINGS, MAX_OVERLOAD, MIN_BUSY_SHARE, FoundRate, find_highest_rate
 from sim.workload import WorkloadRequest, write_workload
 
 
-def search(limit: float, start: float = 1.0, tolerance: float = 0.01, served: float = math.inf) -> FoundRate[float]:
-    """Of a server that meets its objective up to ``limit``; the run is the rate itself."""
+def search(
+    limit: float, start: float = 1.0, tolerance: float = 0.01, served: float = math.inf, request_s: float = math.inf
+) -> FoundRate[float]:
+    """Of a server that meets its objective up to ``limit`` and needs ``request_s`` for each request; the run is the
+    rate itself."""
     return find_highest_rate(
         lambda rate: rate,
         lambda rate: rate <= limit,
         served_rate=lambda rate: min(rate, served),
+        busy_share=lambda rate: min(1.0, rate * request_s),
         start=start,
         tolerance=tolerance,
     )
@@ -41,6 +46,23 @@ def test_none_if_even_a_lone_request_fails() -> None:
     found = search(0.0)
     assert (found.highest_rate, found.lowest_failing_rate) == (0.0, 2.0**-MAX_DOUBLINGS)
     assert found.run == 2.0**-MAX_DOUBLINGS
+
+
+def test_it_stops_where_requests_no_longer_meet() -> None:
+    found = search(0.0, request_s=0.25)
+    assert found.highest_rate == 0.0
+    assert found.lowest_failing_rate is not None
+    assert MIN_BUSY_SHARE / 2 <= found.lowest_failing_rate * 0.25 < MIN_BUSY_SHARE
+
+
+@pytest.mark.parametrize(
+    "load", [{"num_requests": 2000}, {"load_duration_s": 0.5}, {"num_requests": 40, "replicas": 3}]
+)
+def test_an_objective_that_nobody_meets_is_no_failure(load: dict[str, Any]) -> None:
+    settings = {"gpu": "l4", "prompt_len": 1, "output_len": 1, "find_rate": 1, "slo_ttft": 1e-9, **load}
+    row = run_cell(Sweep(settings=settings).cells()[0])
+    assert (row["status"], row["error"]) == ("completed", None)
+    assert (row["highest_rate"], row["slo_attainment"]) == (0.0, 0.0)
 
 
 def test_it_stops_where_no_queue_would_make_it_fail() -> None:

@@ -71,6 +71,15 @@ def test_a_cluster_that_does_not_answer_is_named() -> None:
         run_sweep(small_sweep(), ray="127.0.0.1:1")
 
 
+@pytest.mark.parametrize("address", ["", "nonsense", "ray://", "http://127.0.0.1"])
+def test_an_address_that_is_none_is_named(address: str) -> None:
+    pytest.importorskip("ray", reason="needs the extra cluster")
+    with pytest.raises(ConfigError) as caught:
+        run_sweep(small_sweep(), ray=address)
+    assert str(caught.value).startswith(f"ray={address!r} is not allowed: HOST:PORT, auto or local")
+    assert "\n" not in str(caught.value)
+
+
 def test_processes_find_files_as_the_caller_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("load.jsonl").write_text('{"id": 0, "prompt_len": 8, "max_tokens": 4}\n')
