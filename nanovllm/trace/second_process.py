@@ -25,8 +25,10 @@ from nanovllm.trace.observer import RunObserver
 from nanovllm.trace.recorder import BATCH_EVENTS
 from nanovllm.trace.slo import Slo
 
+PREPARE_EVENTS = 10_000
+"""A run of so many events may become a large one: a process is started, which takes some tenths of a second."""
 START_EVENTS = 100_000
-"""Runs of fewer events are over before another process has begun."""
+"""A run of so many is one: it is that process's. Shorter ones are over before it could have done them."""
 
 _CHUNK_BYTES = 2**20
 """So much is written at once: after each write, a thread waits up to 5 ms for the interpreter's lock."""
@@ -61,20 +63,28 @@ class ParallelObserver(RunObserver):
         self._task = _Task(None if trace is None else str(trace), slo)
         self._kept: list[AnyEvent] = []
         self._process: _SecondProcess | None = None
+        self._is_elsewhere = False
         self._metrics: Metrics | None = None
 
     def take(self, events: list[AnyEvent]) -> None:
         """See ``RunObserver``."""
-        if self._process is not None:
+        if self._is_elsewhere:
+            assert self._process is not None, "there is a process as soon as it is handed over to"
             self._process.send(events)
             return
         self._kept += events
-        if len(self._kept) >= START_EVENTS:
-            super().__exit__()  # the file is another's from now on
-            self._process = _SecondProcess(self._task)
-            for start in range(0, len(self._kept), BATCH_EVENTS):
-                self._process.send(self._kept[start : start + BATCH_EVENTS])
-            self._kept = []
+        if self._process is None and len(self._kept) >= min(PREPARE_EVENTS, START_EVENTS):
+            self._process = _SecondProcess()
+        if self._process is not None and len(self._kept) >= START_EVENTS:
+            self._hand_over(self._process)
+
+    def _hand_over(self, process: _SecondProcess) -> None:
+        super().__exit__()  # the file is the other process's from now on
+        self._is_elsewhere = True
+        process.begin(self._task)
+        for start in range(0, len(self._kept), BATCH_EVENTS):
+            process.send(self._kept[start : start + BATCH_EVENTS])
+        self._kept = []
 
     def metrics(self) -> Metrics:
         """See ``RunObserver``. To be asked for when the context is left."""
@@ -86,7 +96,9 @@ class ParallelObserver(RunObserver):
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        if self._process is None:
+        if self._process is None or not self._is_elsewhere:
+            if self._process is not None:
+                self._process.kill()
             super().take(self._kept)
             super().__exit__(kind, error, traceback)
             return
@@ -99,7 +111,7 @@ class ParallelObserver(RunObserver):
 class _SecondProcess:
     """The other process, seen from this one."""
 
-    def __init__(self, task: _Task) -> None:
+    def __init__(self) -> None:
         # A session of its own: a Ctrl-C in the terminal is meant for the run.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM.format(path=sys.path)],
@@ -114,6 +126,9 @@ class _SecondProcess:
         self._sent: deque[Future[None]] = deque()
         self._chunk: list[bytes] = []
         self._num_bytes = 0
+
+    def begin(self, task: _Task) -> None:
+        """Say what it is to do."""
         self._send(self._encode(task))
 
     def send(self, events: list[AnyEvent]) -> None:
@@ -148,13 +163,20 @@ class _SecondProcess:
             return _Answer(problem="the process that measured it and wrote the trace has died")
         return msgspec.msgpack.decode(data, type=_Answer)
 
+    def kill(self) -> None:
+        """It is not needed."""
+        self._process.kill()
+        self._process.communicate()
+        self._sender.shutdown()
+
 
 def main() -> None:
     """The other process."""
     gc.disable()  # events hold no cycles, and looking for some takes a quarter of the time
     with sys.stdin.buffer as pipe, sys.stdout.buffer as out:
-        task = msgspec.msgpack.decode(_read(pipe) or b"", type=_Task)
-        out.write(msgspec.msgpack.encode(_observe(task, pipe)))
+        if (data := _read(pipe)) is not None:
+            task = msgspec.msgpack.decode(data, type=_Task)
+            out.write(msgspec.msgpack.encode(_observe(task, pipe)))
 
 
 def _observe(task: _Task, pipe: BinaryIO) -> _Answer:

@@ -43,6 +43,16 @@ def test_a_second_process_comes_to_the_same(
     assert read_trace(tmp_path / name).events == events
 
 
+def test_a_process_that_was_started_in_vain_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_process, "PREPARE_EVENTS", 30)
+    observer = ParallelObserver(tmp_path / "run.nvtrace")
+    observed(observer, preempting_run())
+    assert observer._process is not None
+    assert observer._process._process.returncode is not None
+    assert observer.metrics().to_dict() == compute_metrics(preempting_run()).to_dict()
+    assert read_trace(tmp_path / "run.nvtrace").events == preempting_run()
+
+
 def test_nobody_needs_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(second_process, "START_EVENTS", 30)
     assert observed(observe(), preempting_run()).metrics().to_dict() == compute_metrics(preempting_run()).to_dict()
