@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.pool import MAX_NUM_BLOCKS
 from sim.cost_models import CostModel
 from sim.hardware import GPU
+from sim.interrupts import end_on_interrupt, starting_processes
 from sim.prefix_reuse.account import ReuseAccount
 from sim.prefix_reuse.observer import ReuseObserver
 from sim.readers.mooncake import TracedBlocks
@@ -81,8 +81,10 @@ def reuse_by_pool(run: ReuseRun, sizes: Sequence[int], max_processes: int | None
     if num_processes < 2:
         yield from (account_for_reuse(run, size) for size in sizes)
         return
-    with ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=_end_on_interrupt) as executor:
-        yield from executor.map(account_for_reuse, [run] * len(sizes), sizes)
+    with ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=end_on_interrupt) as executor:
+        with starting_processes():
+            accounts = executor.map(account_for_reuse, [run] * len(sizes), sizes)
+        yield from accounts
 
 
 def num_blocks_for_all(run: ReuseRun) -> int:
@@ -108,11 +110,6 @@ def _told(run: ReuseRun, prompts: Prompts, observer: ReuseObserver) -> Iterator[
             request = msgspec.structs.replace(request, **known)
         observer.expect(request.id, token_ids, None if traced is None else next(traced).hash_ids)
         yield request
-
-
-def _end_on_interrupt() -> None:
-    """Ctrl-C reaches all processes: those beside the first one end at once, without a word."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _num_cores() -> int:

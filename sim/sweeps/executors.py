@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nanovllm.errors import ConfigError, WorkerError
+from sim.interrupts import starting_processes
 from sim.sweeps.row import Row, run_cell
 from sim.sweeps.sweep import Cell
 
@@ -40,9 +41,9 @@ def in_processes(cells: Sequence[Cell], num_jobs: int) -> Generator[Row]:
 
     directory = str(Path.cwd())
     with parallel_config("loky", n_jobs=num_jobs, initializer=_follow, initargs=(os.getpid(),)):
-        rows = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")(
-            delayed(_run_in)(directory, cell) for cell in cells
-        )
+        compute = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
+        with starting_processes():
+            rows = compute(delayed(_run_in)(directory, cell) for cell in cells)
         try:
             yield from rows
         except TerminatedWorkerError:
@@ -132,8 +133,7 @@ def _run_in(directory: str, cell: Cell) -> Row:
 
 
 def _follow(parent: int) -> None:
-    """Let a process end with the one that asked for it, however that ends, and never by a Ctrl-C of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Let a process end with the one that asked for it, however that ends."""
 
     def watch() -> None:
         while os.getppid() == parent:

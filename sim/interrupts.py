@@ -1,0 +1,24 @@
+"""Ctrl-C, which a terminal sends to all processes that a simulation is spread over: only the first answers it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def starting_processes() -> Iterator[None]:
+    """Start processes that no Ctrl-C reaches, not even before they can say what becomes of it: what is blocked here
+    is blocked there from the first instruction on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_on_interrupt() -> None:
+    """Let a process that was started so end at a Ctrl-C after all, without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
