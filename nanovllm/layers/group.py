@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -26,6 +27,11 @@ class Group(Protocol):
         """The ``x`` of all ranks, ``[size, *x.shape]``."""
         ...
 
+    def before_abort(self, release: Callable[[], object]) -> None:
+        """Let the bound method ``release`` be called before the connections end: CUDA graphs that use them have to go
+        first. Does not keep alive whose method it is."""
+        ...
+
 
 class SingleGroup:
     """One rank that has all of every layer: nothing to do."""
@@ -40,6 +46,9 @@ class SingleGroup:
     def all_gather(self, x: Tensor) -> Tensor:
         """See ``Group``."""
         return x[None]
+
+    def before_abort(self, release: Callable[[], object]) -> None:
+        """See ``Group``: there are no connections."""
 
 
 def share_of(total: int, group: Group) -> range:

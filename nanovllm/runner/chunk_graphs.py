@@ -70,6 +70,10 @@ class ChunkGraphs:
         """Record all graphs."""
         self._graphs.record()
 
+    def release(self) -> None:
+        """Give them back: no step can be computed any more."""
+        self._graphs.release()
+
     def measure_bytes(self) -> int:
         """What ``record`` will take of the card."""
         return self._graphs.measure_bytes(self._device)

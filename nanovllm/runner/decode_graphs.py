@@ -48,6 +48,10 @@ class DecodeGraphs:
         """Record all graphs."""
         self._graphs.record()
 
+    def release(self) -> None:
+        """Give them back: no step can be computed any more."""
+        self._graphs.release()
+
     def measure_bytes(self, device: torch.device) -> int:
         """What ``record`` will take of the card."""
         return self._graphs.measure_bytes(device)

@@ -44,6 +44,7 @@ class FusedSteps(RowSteps):
         if not self._config.enforce_eager:
             graphs = self._new_chunk_graphs()
             graphs.record()
+            self._vocabulary.group.before_abort(graphs.release)
             self._chunk_graphs = graphs
             self.graph_sizes = self.graph_sizes._replace(chunks=tuple(graphs.sizes))
 

@@ -58,6 +58,11 @@ class Graphs(Generic[Kind]):
         taken_bytes = [max(before - after, 0) for before, after in pairwise(free_bytes)]
         return sum(taken_bytes[:1]) + sum(taken_bytes[1:]) * (len(self._kinds) - 1)
 
+    def release(self) -> None:
+        """Give the graphs back, whoever still knows them. One that is being computed goes when it is over."""
+        while self._graphs:
+            self._graphs.popitem()[1].graph.reset()
+
     def _record(self, kind: Kind, memory: tuple[int, int] | None) -> _Graph:
         stream, warm_up = torch.cuda.current_stream(), self._warm_up
         warm_up.wait_stream(stream)

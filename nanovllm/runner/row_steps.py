@@ -50,6 +50,7 @@ class RowSteps(ABC):
         if not self._config.enforce_eager:
             graphs = self._new_graphs()
             graphs.record()
+            self._vocabulary.group.before_abort(graphs.release)
             self._decode = graphs
             self.graph_sizes = GraphSizes(decode=tuple(graphs.sizes))
 

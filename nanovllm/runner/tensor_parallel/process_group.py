@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 import torch.distributed as dist
@@ -54,6 +56,7 @@ class ProcessGroup:
         """Wait for all ranks; ``device`` is where this one computes."""
         self.rank = rank
         self.size = size
+        self._releases: list[WeakMethod[Callable[[], object]]] = []
         self._aborting: threading.Thread | None = None
         self._has_cards = device.type == "cuda"
         if self._has_cards:
@@ -78,16 +81,25 @@ class ProcessGroup:
         _finish(self._backend._allgather_base(gathered.flatten(), x.flatten(), options))
         return gathered
 
+    def before_abort(self, release: Callable[[], object]) -> None:
+        """See ``Group``."""
+        self._releases.append(WeakMethod(release))
+
     def abort(self) -> None:
         """End what is under way and give the connections back, whatever the other ranks do. May be called from any
-        thread, and again: NCCL waits for CUDA graphs that use a connection, which may have gone since."""
-        if not self._has_cards:  # gloo's connections end with the processes at their other ends
-            return
-        if self._aborting is None:
+        thread, and again."""
+        if self._has_cards and self._aborting is None:
             # In a thread, since nobody should wait forever for a card that does not answer any more.
             self._aborting = threading.Thread(target=self._backend.abort, daemon=True)
             self._aborting.start()
-        self._aborting.join(_ABORTING_S)
+        # NCCL now ends what is under way, then waits for these.
+        for reference in self._releases:
+            release = reference()
+            if release is not None:
+                release()
+        self._releases.clear()
+        if self._aborting is not None:  # gloo's connections end with the processes at their other ends
+            self._aborting.join(_ABORTING_S)
 
 
 def _finish(work: Any) -> None:
