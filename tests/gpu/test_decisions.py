@@ -99,7 +99,7 @@ def test_decisions_are_those_of_the_simulator(name: str, lookahead: bool, config
     difference = diff(events, simulated.events)
     assert difference is None, str(difference)
     kinds = {type(event) for event in events}
-    if name.startswith("tight"):
+    if name.startswith("tight") and not config.watermark_blocks:  # which spares most of them preemptions
         assert Preempted in kinds
     if "chunks" in name:
         assert ChunkScheduled in kinds
