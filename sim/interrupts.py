@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 
 
 @contextmanager
 def starting_processes() -> Iterator[None]:
     """Start processes that no Ctrl-C reaches, not even before they can say what becomes of it: what is blocked here
     is blocked there from the first instruction on."""
+    resource_tracker.ensure_running()  # comes with the first process of a pool, and would lift what is blocked here
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

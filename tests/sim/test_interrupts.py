@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 
@@ -28,6 +30,13 @@ def test_one_that_may_end_ends_without_a_word() -> None:
     with starting_processes():
         process = subprocess.run([sys.executable, "-u", "-c", script], capture_output=True, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (-signal.SIGINT, b"False\n", b"")
+
+
+def test_the_processes_of_a_pool_are_started_so() -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        with starting_processes():
+            mask = executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, [])
+        assert signal.SIGINT in mask.result()
 
 
 def test_the_processes_of_a_sweep_are_started_so(monkeypatch: pytest.MonkeyPatch) -> None:
