@@ -53,6 +53,8 @@ def explain(line: bytes, error: Exception, is_first: bool) -> str:
     """What is wrong with a line, in words, and what is allowed there."""
     if isinstance(error, NoEventError):
         return str(error)
+    if is_first and line.startswith(b"nvtrace "):
+        return "is a compact trace, whose name ends in .nvtrace: it needs no other compression"
     if not isinstance(error, msgspec.ValidationError):
         return f"is not JSON ({error}): {A_TRACE_BEGINS if is_first else 'each line is an event'}"
     try:

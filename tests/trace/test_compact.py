@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.compact import files
+from nanovllm.trace.compact import files, parts
+from nanovllm.trace.compact.columns import WORDS, pack_ints
 from nanovllm.trace.compact.encoding import Encoder
 from nanovllm.trace.compact.layout import FORMS, Form
 from nanovllm.trace.compact.parts import PartDecoder, PartEncoder
@@ -203,6 +206,52 @@ def test_what_is_no_compact_trace_is_refused_with_one_line(content: bytes, messa
     assert str(caught.value).startswith(f"{path}:")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def part_of(forms: list[int], words: list[object], columns: list[bytes]) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(["columns", words, bytes(forms), columns]))
+
+
+ADMITTED = [pack_ints([0])]
+HELD = [pack_ints([0]), pack_ints([1])]
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (part_of([99], [], []), "there is no form 99"),
+        (part_of([Form.ADMITTED], ["a"], []), "0 columns, which are not those of its forms"),
+        (part_of([Form.ADMITTED], ["a"], [*ADMITTED, b""]), "2 columns, which are not those of its forms"),
+        (part_of([Form.ADMITTED], ["a"], [b""]), "a column without its head"),
+        (part_of([Form.ADMITTED] * 2, ["a"], ADMITTED), "not a value for each of the 2 events"),
+        (part_of([Form.HELD], ["a"], HELD), "a number that is none of its 1 words"),
+        (part_of([Form.ADMITTED], ["a"], [pack_ints([-1])]), "a count or an index below 0"),
+        (part_of([Form.BLOCKS_ALLOCATED_FORESEEN], ["a"], [*ADMITTED, pack_ints([-5])]), "an index below 0"),
+        (part_of([Form.DECODE_SCHEDULED], ["a"], [WORDS.pack([[0, 1]])]), "a number that is none of its 1 words"),
+        (part_of([Form.ADMITTED], ["a"], ADMITTED) + b"more", "a part of another length than it tells"),
+        (part_of([Form.ADMITTED], ["a"], ADMITTED)[:-1], "a part of another length than it tells"),
+        (zlib.compress(bytes(2**16 + 1)), "a part of another length than it tells"),
+        (zlib.compress(b""), "Input data was truncated"),
+    ],
+)
+def test_a_part_that_contradicts_itself_is_damaged(
+    part: bytes, message: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MAX_PART_BYTES", 2**16)
+    path.write_bytes(FIRST_LINE + HEADER_LINE + len(part).to_bytes(4, "little") + part)
+    with pytest.raises(TraceError) as caught:
+        read_trace(path)
+    assert str(caught.value).startswith(f"{path}: is damaged behind event 1: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.nvtrace.gz", "run"])
+def test_a_compact_trace_of_another_name_is_told(name: str, path: Path) -> None:
+    write_trace(preempting_run(), path)
+    other, data = path.with_name(name), path.read_bytes()
+    other.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    with pytest.raises(TraceError, match=r":1: is a compact trace, whose name ends in \.nvtrace"):
+        read_trace(other)
 
 
 def test_a_file_that_is_missing_is_an_error(path: Path) -> None:

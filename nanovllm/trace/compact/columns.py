@@ -46,6 +46,15 @@ def unpack_ints(data: bytes) -> list[int]:
     return numbers
 
 
+def unpack_counts(data: bytes) -> list[int]:
+    """What ``pack_ints`` was given, if it was counts or indices."""
+    numbers = _unpack_int64s(data)
+    if len(numbers) and numbers.min() < 0:
+        raise ValueError("a count or an index below 0")
+    counts: list[int] = numbers.tolist()
+    return counts
+
+
 def _pack_int64s(numbers: Int64s) -> bytes:
     differences = np.diff(numbers, prepend=np.int64(0))  # wraps around, as adding them up does
     flags = 0
@@ -143,8 +152,8 @@ def lists_of(inner: Coding) -> Coding:
     def unpack(data: bytes) -> list[Any]:
         lengths, rest = _unframe(data)
         values = inner.unpack(rest)
-        ends = [0, *accumulate(unpack_ints(lengths))]
-        if ends[-1] != len(values) or min(unpack_ints(lengths), default=0) < 0:
+        ends = [0, *accumulate(unpack_counts(lengths))]
+        if ends[-1] != len(values):
             raise ValueError("lists of other lengths than the column tells")
         return [values[start:end] for start, end in pairwise(ends)]
 
@@ -162,10 +171,10 @@ def _unframe(data: bytes) -> tuple[bytes, bytes]:
     return data[4:end], data[end:]
 
 
-WORD = Coding(pack_ints, unpack_ints)
+WORD = Coding(pack_ints, unpack_counts)
 """Names and other words, by their number in the part's list of words."""
 INT = Coding(pack_ints, unpack_ints)
-LENGTH = Coding(lambda values: pack_ints([*map(len, values)]), unpack_ints)
+LENGTH = Coding(lambda values: pack_ints([*map(len, values)]), unpack_counts)
 """Of lists, their lengths: what is in them is foreseen."""
 FLOAT = Coding(pack_floats, unpack_floats)
 OPTIONAL_FLOAT = Coding(pack_optional_floats, unpack_optional_floats)

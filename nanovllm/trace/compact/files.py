@@ -9,7 +9,7 @@ from typing import BinaryIO
 import msgspec
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.compact.parts import PartDecoder, PartEncoder
+from nanovllm.trace.compact.parts import MAX_PART_BYTES, PartDecoder, PartEncoder
 from nanovllm.trace.events import AnyEvent, StepFinished, TraceStarted
 from nanovllm.trace.lines import CUT_HEADER, NoEventError, check_header, explain, misplaced
 
@@ -20,7 +20,6 @@ _VERSION = 1
 _NAME = b"nvtrace "
 _FIRST_LINE = b"%s%d\n" % (_NAME, _VERSION)
 _LENGTH_BYTES = 4
-_MAX_PART_BYTES = 2**30
 _BEGINS = f"a compact trace begins with {_FIRST_LINE.decode().strip()!r}"
 
 
@@ -96,8 +95,8 @@ class PartsReader:
         decoder, num_events = PartDecoder(), 1
         while head := file.read(_LENGTH_BYTES):
             length = int.from_bytes(head, "little")
-            part = file.read(length) if length <= _MAX_PART_BYTES else b""
-            if len(head) < _LENGTH_BYTES or len(part) < length <= _MAX_PART_BYTES:
+            part = file.read(length) if length <= MAX_PART_BYTES else b""
+            if len(head) < _LENGTH_BYTES or len(part) < length <= MAX_PART_BYTES:
                 self.problem = f"{self.path}: the file was cut after event {num_events:,}"
                 return
             try:

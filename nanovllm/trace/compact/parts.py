@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import repeat
 from operator import attrgetter
@@ -16,6 +16,8 @@ from nanovllm.trace.compact.encoding import Decoder, Encoder
 from nanovllm.trace.compact.layout import LAYOUT
 from nanovllm.trace.events import AnyEvent, RequestId
 
+MAX_PART_BYTES = 2**30
+"""No part is larger, packed or not: some thousand events are a thousandth of it."""
 _COMPRESSION_LEVEL = 1
 """Most bytes are hashes and tokens, of which no level makes less."""
 _MISFITS = (LookupError, TypeError, ValueError, OverflowError)
@@ -87,7 +89,7 @@ class PartDecoder:
     def decode(self, data: bytes) -> Iterator[AnyEvent]:
         """The events of a part. Raises ``ValueError`` for bytes that are none; events may have come before."""
         try:
-            part = self._decode(zlib.decompress(data))
+            part = self._decode(_unpack(data))
             if isinstance(part, _Lines):
                 self._decoder = Decoder()
                 yield from self._decode_lines(part.lines)
@@ -97,19 +99,37 @@ class PartDecoder:
             raise ValueError(str(error)) from None
 
 
+def _unpack(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    unpacked = inflater.decompress(data, MAX_PART_BYTES)
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("a part of another length than it tells")
+    return unpacked
+
+
 def _to_rows(part: _Columns) -> dict[int, Iterator[tuple[Any, ...]]]:
+    counts = Counter(part.forms)
+    if unknown := counts.keys() - LAYOUT.keys():
+        raise ValueError(f"there is no form {min(unknown)}")
+    if len(part.columns) != sum(len(LAYOUT[form].columns) for form in counts):
+        raise ValueError(f"{len(part.columns)} columns, which are not those of its forms")
     columns = iter(part.columns)
     rows: dict[int, Iterator[tuple[Any, ...]]] = {}
-    for form in sorted(set(part.forms)):
+    for form, count in sorted(counts.items()):
         codings = LAYOUT[form].columns.values()
         values = [_to_words(coding, coding.unpack(next(columns)), part.words) for coding in codings]
+        if any(len(column) != count for column in values):
+            raise ValueError(f"a column that has not a value for each of the {count} events of form {form}")
         rows[form] = zip(*values, strict=True) if values else repeat(())
     return rows
 
 
 def _to_words(coding: Coding, values: list[Any], words: list[RequestId]) -> list[Any]:
-    if coding is WORD:
-        return [words[number] for number in values]
-    if coding is WORDS:
-        return [[words[number] for number in numbers] for numbers in values]
+    try:
+        if coding is WORD:
+            return [words[number] for number in values]
+        if coding is WORDS:
+            return [[words[number] for number in numbers] for numbers in values]
+    except IndexError:
+        raise ValueError(f"a number that is none of its {len(words)} words") from None
     return values
