@@ -6,6 +6,10 @@ import msgspec
 
 from nanovllm.trace.latency import Durations, Latency
 
+_SMALLEST_SHARE = 1e-9
+"""A smaller part of all time is what is left over of rounding: differences of sums of up to a million times are off by
+as much as 1e-10."""
+
 
 class PhaseTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Of the steps of one phase whose parts are told; see ``nanovllm.trace.events.StepFinished``."""
@@ -59,12 +63,13 @@ class StepTimesCollector:
 
 
 def _sum_up(durations: Durations, hosts: Durations, devices: Durations) -> PhaseTimes:
+    waited_s = durations.total_s - devices.total_s
     return PhaseTimes(
         num_steps=durations.count,
         duration_s=_summarize(durations),
         host_s=_summarize(hosts),
         device_s=_summarize(devices),
-        waited_s=max(0.0, durations.total_s - devices.total_s),
+        waited_s=waited_s if waited_s > _SMALLEST_SHARE * durations.total_s else 0.0,
     )
 
 

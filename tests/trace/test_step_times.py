@@ -22,7 +22,7 @@ from nanovllm.trace.events import (
 from nanovllm.trace.latency import summarize
 from nanovllm.trace.metrics import compute_metrics
 from nanovllm.trace.perfetto import to_chrome_trace
-from nanovllm.trace.step_times import PhaseTimes
+from nanovllm.trace.step_times import PhaseTimes, StepTimesCollector
 from nanovllm.trace.text import to_text
 from sim import simulate
 from tests.sim.runs import requests
@@ -79,8 +79,19 @@ def test_simulated_steps_tell_their_parts() -> None:
         for lookahead in (False, True)
     )
     assert behind.waited_s == pytest.approx(behind.host_s.mean * 29)
-    assert ahead.waited_s == pytest.approx(0.0, abs=1e-9)
+    assert ahead.waited_s == 0.0
     assert ahead.device_s == behind.device_s
+
+
+def test_what_rounding_leaves_over_is_no_waiting() -> None:
+    """A step lasts from one time of a clock to the next, which is not to the bit what the device took."""
+    steps = StepTimesCollector()
+    steps.take("decode", duration_s=0.1 + 0.2, host_s=0.01, device_s=0.3)
+    steps.take("mixed", duration_s=0.3001, host_s=0.01, device_s=0.3)
+    times = steps.result()
+    assert times["decode"].duration_s.mean > times["decode"].device_s.mean
+    assert times["decode"].waited_s == times["decode"].waited_share == 0.0
+    assert times["mixed"].waited_s == pytest.approx(0.0001)
 
 
 def slices_of(trace: dict[str, Any], name: str) -> list[tuple[str, float, float]]:
