@@ -11,7 +11,16 @@ import msgspec
 
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.diff import diff
-from nanovllm.trace.events import AnyEvent, BlockEvicted, BlocksHashed, Emit, RequestId, StepFinished, StepStarted
+from nanovllm.trace.events import (
+    AnyEvent,
+    BlockEvicted,
+    BlocksHashed,
+    Emit,
+    RequestId,
+    StepFinished,
+    StepStarted,
+    TraceStarted,
+)
 from nanovllm.trace.latency import Latency, summarize
 from nanovllm.trace.metrics import summarize_run
 from nanovllm.trace.metrics_collector import MetricsCollector
@@ -53,8 +62,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that one of the two runs did not complete."""
     latencies: dict[str, LatencyPair]
     step_times: dict[str, LatencyPair]
-    """By phase and part: ``decode step``, and, where both runs tell it, ``decode on device`` and ``decode on host``.
-    Empty if the real run tells nothing of its steps."""
+    """By phase: ``decode step`` or, where both runs tell it, ``decode on device``; see ``step_durations``. Empty if the
+    real run tells nothing of its steps. (The program's part is not among them: a trace has all of its work, a cost
+    model what the device waits for.)"""
     real_tokens_per_s: float
     """Output tokens from the first arrival to the last token."""
     simulated_tokens_per_s: float
@@ -175,18 +185,23 @@ def _paired(real: list[float], simulated: list[float]) -> LatencyPair | None:
 
 
 def step_durations(events: Iterable[AnyEvent]) -> dict[str, list[float]]:
-    """Seconds of all steps that computed something, in order; see ``Comparison.step_times``. (The start of one that was
-    decided ahead of time is, in the trace, the end of the one before.)"""
+    """Seconds of all steps that computed something, in order; see ``Comparison.step_times``.
+
+    Of a run whose steps were decided ahead, no ``step``: there, one ends when the program looks, which may be late, and
+    what it seems to take more is missing to the next.
+    """
     durations: dict[str, list[float]] = {}
-    started_s = 0.0
+    started_s, works_ahead = 0.0, False
     for event in events:
-        if isinstance(event, StepStarted):
+        if isinstance(event, TraceStarted):
+            works_ahead = bool(event.facts.get("lookahead"))
+        elif isinstance(event, StepStarted):
             started_s = event.time
         elif isinstance(event, StepFinished) and event.tokens:
-            parts = {"step": event.time - started_s, "on device": event.device, "on host": event.host}
-            for part, duration_s in parts.items():
-                if duration_s is not None:
-                    durations.setdefault(f"{event.phase} {part}", []).append(duration_s)
+            if not works_ahead or event.device is None:
+                durations.setdefault(f"{event.phase} step", []).append(event.time - started_s)
+            if event.device is not None:
+                durations.setdefault(f"{event.phase} on device", []).append(event.device)
     return durations
 
 

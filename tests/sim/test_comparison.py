@@ -13,11 +13,10 @@ import pytest
 from nanovllm.config import POLICIES, Config
 from nanovllm.errors import TraceError, UserError
 from nanovllm.model_spec import ModelSpec
-from nanovllm.trace.events import AnyEvent, StepFinished, StepStarted, TokensAppended
+from nanovllm.trace.events import AnyEvent, TokensAppended
 from nanovllm.trace.jsonl import write_trace
 from sim import simulate
 from sim.comparison import compare, read_traced_run, read_vllm_run
-from sim.comparison.compare import step_durations
 from sim.cost_models import Table
 from sim.cost_models.latency_tables import read_latency_tables
 from sim.generators import independent_requests, poisson, uniform
@@ -149,18 +148,6 @@ def test_requests_that_ignore_the_end_of_a_text_are_told_from_others(tmp_path: P
     ]
     record(path, workload)
     assert compare(read_traced_run(path), COST_MODEL, model="qwen3-0.6b")[0].same_decisions
-
-
-def test_steps_that_compute_nothing_have_no_duration() -> None:
-    events = [
-        StepStarted(0, 1.0, 0, 0, 9),
-        StepFinished(0, 3.0, "prefill", 8),
-        StepStarted(1, 3.0, 0, 0, 9),
-        StepFinished(1, 4.0, "decode", 1, device=0.75),
-        StepStarted(2, 8.0, 0, 0, 9),
-        StepFinished(2, 8.0, "decode", 0),
-    ]
-    assert step_durations(events) == {"prefill step": [2.0], "decode step": [1.0], "decode on device": [0.75]}
 
 
 def test_a_run_that_took_no_time_has_no_throughput(tmp_path: Path) -> None:
