@@ -150,24 +150,15 @@ def _draw_tails(ax: Axes, runs: Sequence[TokenTimes], stall_s: float) -> None:
     ax.set_xscale("log")
     ax.set_yscale("log")
     num_gaps = 0
-    for run, look in zip(runs, palette.SERIES, strict=False):
-        gaps_s = run.gaps_s()
+    keys: list[Key] = []
+    for (gaps_s, labels), look in zip(_equal_ones_together(runs), palette.SERIES, strict=False):
         num_gaps = max(num_gaps, len(gaps_s))
         lengths_s, shares = gap_tail(gaps_s)
         ax.plot(lengths_s, shares, color=look.light, linewidth=1.8, zorder=3)
         p99_s, longest_s = float(np.quantile(gaps_s, 0.99)), float(gaps_s[-1])
         ax.plot(p99_s, 0.01, "o", color=look.light, markersize=5, zorder=4)
-        ax.annotate(
-            f"{run.label}\np99 {_seconds(p99_s)}\nlongest {_seconds(longest_s)}",
-            (longest_s, 1 / len(gaps_s)),
-            (-6, 6),
-            textcoords="offset points",
-            fontsize=SMALL_PT,
-            color=look.light,
-            fontweight="bold",
-            ha="right",
-            va="bottom",
-        )
+        told = f"{' and '.join(labels)}: p99 {_seconds(p99_s)}, longest {_seconds(longest_s)}"
+        keys.append(Key(look, told, thickness=0.2))
     ax.axvline(stall_s, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     ax.annotate(
         f" {_seconds(stall_s)}",
@@ -182,11 +173,26 @@ def _draw_tails(ax: Axes, runs: Sequence[TokenTimes], stall_s: float) -> None:
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     ax.set_xlabel("time between two tokens of a request")
     ax.set_ylabel("share of gaps this long or longer")
-    heading(ax, "Gaps between tokens", note=f"{num_gaps:,} gaps in each run")
+    heading(ax, "Gaps between tokens", keys, note=f"{num_gaps:,} gaps in each run")
+
+
+def _equal_ones_together(runs: Sequence[TokenTimes]) -> list[tuple[FloatArray, list[str]]]:
+    """The gaps of the runs, and what each is called; runs with the same gaps, which have one curve, are one entry."""
+    curves: list[tuple[FloatArray, list[str]]] = []
+    for run in runs:
+        gaps_s = run.gaps_s()
+        for others_s, labels in curves:
+            if np.array_equal(gaps_s, others_s):
+                labels.append(run.label)
+                break
+        else:
+            curves.append((gaps_s, [run.label]))
+    return curves
 
 
 def _draw_burst(ax: Axes, burst: Burst, stall_s: float, *, is_first: bool, is_last: bool) -> None:
     from matplotlib.colors import ListedColormap
+    from matplotlib.ticker import ScalarFormatter
 
     style(ax)
     looks = (palette.GROUND, *palette.READING)
@@ -199,7 +205,7 @@ def _draw_burst(ax: Axes, burst: Burst, stall_s: float, *, is_first: bool, is_la
         aspect="auto",
         interpolation="nearest",
     )
-    count_whole(ax.xaxis)
+    ax.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
     count_whole(ax.yaxis)
     ax.set_ylabel("requests, by arrival")
     if is_last:

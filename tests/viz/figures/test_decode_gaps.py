@@ -110,6 +110,22 @@ def test_words_of_the_figure_do_not_cover_each_other() -> None:
     assert len(figure.axes) == 3
 
 
+def test_runs_with_the_same_gaps_are_one_curve() -> None:
+    figure = decode_gaps([busy("prefill_first"), busy("mixed"), busy("mixed")], labels=["a", "b", "c"], stall_s=30)
+    assert flaws(figure) == []
+    texts = texts_of(figure)
+    assert {text.partition(":")[0] for text in texts if "longest" in text} == {"a", "b and c"}
+    assert {"a", "b", "c"} <= texts, "each has its own burst below"
+
+
+def test_a_short_burst_has_ticks_that_differ() -> None:
+    figure = decode_gaps([trace()], window_s=(9.125, 9.25), stall_s=5)
+    figure.draw_without_rendering()
+    ticks = [label.get_text() for label in figure.axes[1].get_xticklabels()]
+    assert {"9.16", "9.18", "9.20"} <= set(ticks)
+    assert len(set(ticks)) == len(ticks)
+
+
 def test_one_run_is_enough() -> None:
     assert flaws(decode_gaps([busy("mixed")], labels=["one"])) == []
 
