@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,15 +45,21 @@ def in_processes(cells: Sequence[Cell], num_jobs: int) -> Generator[Row]:
         with starting_processes():
             rows = compute(delayed(_run_in)(directory, cell) for cell in cells)
         try:
-            yield from rows
+            while (row := _quietly(next, rows, None)) is not None:
+                yield row
         except TerminatedWorkerError:
             raise WorkerError(
                 "a process of the sweep was killed, for want of memory perhaps: fewer jobs need less"
             ) from None
         finally:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # whoever ends a sweep early need not be told that rows are missing
-                rows.close()
+            _quietly(rows.close)
+
+
+def _quietly(call: Callable[..., Any], *args: object) -> Any:
+    """Without joblib's warning to those who end a sweep early: it says that rows are missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call(*args)
 
 
 def on_ray(cells: Sequence[Cell], address: str | None, num_jobs: int | None = None) -> Generator[Row]:
