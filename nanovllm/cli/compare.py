@@ -94,9 +94,9 @@ def _check_outputs(trace: Path | None, figure: Path | None, real: Path, costs: C
     refuse_overwriting(figure, *inputs)
     refuse_writing_twice(trace, figure)
     if figure is not None:
-        from viz.figures.plot import picture_path
+        from viz.figures.plot import check_picture
 
-        picture_path(figure)
+        check_picture(figure)
 
 
 def _read(path: Path, num_blocks: int | None) -> tuple[RealRun, RealRun | None]:

@@ -109,9 +109,9 @@ def _parse_window(text: str) -> tuple[float, float]:
 def _check_figure(figure: Path | None, workload: Path, costs: CostModelInput) -> None:
     refuse_overwriting(figure, workload, *costs.files)
     if figure is not None:
-        from viz.figures.plot import picture_path
+        from viz.figures.plot import check_picture
 
-        picture_path(figure)
+        check_picture(figure)
 
 
 def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, reading: WorkloadInput) -> _Run:

@@ -86,9 +86,9 @@ def _pool_sizes(text: str | None) -> list[int]:
 def _check_figure(figure: Path | None, sizes: list[int], workload: Path, costs: CostModelInput) -> None:
     if figure is None:
         return
-    from viz.figures.plot import picture_path
+    from viz.figures.plot import check_picture
 
-    picture_path(figure)
+    check_picture(figure)
     refuse_overwriting(figure, workload, *costs.files)
     if not sizes:
         raise ConfigError("figure", str(figure), "only with pool_sizes: it is drawn over them")

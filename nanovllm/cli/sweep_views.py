@@ -122,10 +122,10 @@ class SweepFigures:
         """Raise ``UserError`` for pictures that the sweep does not give, before it runs."""
         if not self.paths:
             return
-        from viz.figures.plot import picture_path
+        from viz.figures.plot import check_picture
 
         for path in self.paths:
-            picture_path(path)
+            check_picture(path)
         if self.cliff is not None and "num_kvcache_blocks" not in sweep.varied:
             raise UserError("a cliff is drawn over num_kvcache_blocks: let it vary")
         if self.cliff is not None and (num_lines := _num_lines(sweep)) > MAX_GROUPS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nanovllm.cli.console import print_json, print_table
+from nanovllm.cli.console import print_json, print_table, refuse_overwriting
 from nanovllm.cli.help import Command, examples
 from nanovllm.cli.options import takes
 from nanovllm.cli.workload_input import WorkloadInput
@@ -178,6 +178,7 @@ def convert(
     """Convert a public trace (Azure, Mooncake, ShareGPT with token ids) into a workload file."""
     from sim.workload import write_workload
 
+    refuse_overwriting(output, source)
     write_workload(output, reading.read(source, allow_text=True))
 
 

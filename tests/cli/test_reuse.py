@@ -73,6 +73,7 @@ def test_the_curve_is_drawn(talks: Path, tmp_path: Path, run: RunCommand) -> Non
         (("--pool-sizes", ""), "pool_sizes=''"),
         (("--figure", "x.png"), "figure='x.png' is not allowed: only with pool_sizes"),
         (("--figure", "x.gif", "--pool-sizes", "9"), "x.gif: is no name for a picture"),
+        (("--figure", "nowhere/x.png", "--pool-sizes", "9"), "nowhere/x.png: cannot be written: No such file"),
         (("--kvcache-block-size", "16"), "kvcache_block_size=16 is not allowed: 512, the tokens that a hash id"),
         (("--no-enable-prefix-caching",), "enable_prefix_caching=False is not allowed"),
         (("--gpu", "abacus"), "abacus"),

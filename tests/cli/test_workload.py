@@ -10,6 +10,7 @@ import pytest
 
 from sim.workload import read_workload
 from tests.cli.conftest import RunCommand
+from tests.cli.test_errors import assert_refused
 from tests.cli.test_simulate import AZURE
 
 
@@ -69,6 +70,15 @@ def test_a_public_trace_becomes_a_workload(tmp_path: Path, run: RunCommand) -> N
     assert run("workload", "convert", source, target, "--skip", 1, "--trace-max-tokens", 50).code == 0
     shown = [(request.prompt_len, request.max_tokens, request.output_len) for request in read_workload(target)]
     assert shown == [(396, 50, 50), (20, 50, 3)]
+
+
+def test_a_public_trace_is_not_written_over(tmp_path: Path, run: RunCommand) -> None:
+    source = tmp_path / "azure.csv"
+    source.write_text(AZURE)
+    (tmp_path / "link.csv").symlink_to(source)
+    for target in (source, tmp_path / "link.csv"):
+        assert_refused(run("workload", "convert", source, target), "is read by this command")
+    assert source.read_text() == AZURE
 
 
 def test_check_sums_up_what_is_in_a_file(workload: Path, run: RunCommand) -> None:

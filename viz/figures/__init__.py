@@ -20,7 +20,7 @@ from viz.figures.history import History
 from viz.figures.latency import LatencyCurve, latency, latency_curves
 from viz.figures.load import kv_use, queue_lengths
 from viz.figures.pareto import ParetoPoint, pareto, pareto_frontier
-from viz.figures.plot import FORMATS, KINDS, draw, picture_path, plot, save
+from viz.figures.plot import FORMATS, KINDS, check_picture, draw, picture_path, plot, save
 from viz.figures.prediction import prediction, prediction_data
 from viz.figures.progress import PromptProgress, prompt_progress_data
 from viz.figures.prompt_progress import prompt_progress
@@ -49,6 +49,7 @@ __all__ = [
     "block_handover",
     "block_handover_data",
     "block_map",
+    "check_picture",
     "compare",
     "decode_gaps",
     "draw",

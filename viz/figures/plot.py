@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanovllm.errors import FileError, UserError
 from nanovllm.trace.events import TraceStarted
+from nanovllm.trace.packed import check_writable
 from viz.figures.axis import StepAxis, StepRange, step_axis
 from viz.figures.block_handover import BLOCK_HANDOVER
 from viz.figures.blocks import BLOCK_MAP
@@ -77,6 +78,11 @@ def picture_path(output: str | Path) -> Path:
     if path.suffix.lower() not in FORMATS:
         raise FileError(path, f"is no name for a picture: it must end in {' or '.join(FORMATS)}")
     return path
+
+
+def check_picture(output: str | Path) -> None:
+    """Raise ``UserError`` if no picture could be written to this file, which stays as it is."""
+    check_writable(picture_path(output))
 
 
 def save(figure: Figure, output: str | Path) -> Path:
