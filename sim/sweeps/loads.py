@@ -261,10 +261,15 @@ def stretched(requests: list[WorkloadRequest], rate: float) -> list[WorkloadRequ
 
 def _arrivals(rate: float | None, cv: float, text: str | None) -> Arrivals:
     if text is not None:
-        if rate is not None:
-            raise ConfigError("arrivals", text, "not together with rate")
+        if rate is not None or cv != 1.0:
+            raise ConfigError("arrivals", text, f"not together with {'arrival_cv' if rate is None else 'rate'}")
         return parse_arrivals("arrivals", text)
     if rate is None:
+        if cv != 1.0:
+            raise ConfigError("arrival_cv", cv, "only together with rate")
         return at_once()
     check_positive("rate", rate)
-    return gamma(rate, cv)
+    try:
+        return gamma(rate, cv)
+    except ConfigError as error:
+        raise ConfigError("arrival_cv", error.value, error.allowed) from None

@@ -120,6 +120,7 @@ def test_figures(run: RunCommand, tmp_path: Path) -> None:
         (["wrong.yaml", "--pareto", "wrong.yaml"], "is read by this command"),
         (["--set", "gpu=l4", "--pareto", "a.gif"], "must end in .png or .svg"),
         (["--set", "gpu=l4", "--pareto", "a.png", "--cliff", "a.png"], "is written twice"),
+        (["--set", "gpu=l4", "--pareto", "nowhere/a.png"], "nowhere/a.png: cannot be written"),
         (["--set", "gpu=l4", "--cliff", "a.png"], "let it vary"),
         (["--vary", "num_kvcache_blocks=8,9", "--vary", "seed=1,2,3,4", "--cliff", "a.png"], "lines: here are 4"),
         (["--set", "gpu=l4", "--heatmap", "a.png"], "two settings that vary, here are 0"),
