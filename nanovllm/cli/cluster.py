@@ -17,6 +17,7 @@ from nanovllm.cli.console import (
     print_note,
     print_refusals,
     print_table,
+    printed_at_the_end,
 )
 from nanovllm.cli.metrics_table import duration, print_metrics, print_speed
 from nanovllm.errors import ConfigError
@@ -82,10 +83,21 @@ def simulate_replicas(
     promised = slo if slo.limits else None
     collectors = [MetricsCollector(slo=promised, keep_requests=False) for _ in range(cluster.replicas)]
     result = None
-    with ExitStack() as resources:
+
+    def print_figures() -> None:
+        parts, whole = list(map(summarize_run, collectors)), merge_collectors(collectors)
+        if as_json:
+            print_json(_to_dict(cluster, result, parts, whole))
+        else:
+            _print(cluster, result, parts, whole)
+
+    with ExitStack() as opening:
+        writers = [opening.enter_context(TraceWriter(path)) for path in cluster.trace_paths(trace)]
+        all_written = opening.pop_all()
+    with printed_at_the_end(print_figures), all_written:
         listeners: list[list[EmitAll]] = [[collector.apply_all] for collector in collectors]
-        for each, path in zip(listeners, cluster.trace_paths(trace), strict=False):
-            each.append(resources.enter_context(TraceWriter(path)).emit_all)
+        for each, writer in zip(listeners, writers, strict=False):
+            each.append(writer.emit_all)
         try:
             result = simulate_cluster(
                 config,
@@ -99,11 +111,6 @@ def simulate_replicas(
             )
         except KeyboardInterrupt:
             print_note("interrupted: the figures are those of the run up to here")
-    parts, whole = list(map(summarize_run, collectors)), merge_collectors(collectors)
-    if as_json:
-        print_json(_to_dict(cluster, result, parts, whole))
-    else:
-        _print(cluster, result, parts, whole)
     if result is None:
         return EXIT_INTERRUPTED
     print_refusals(result.rejected)

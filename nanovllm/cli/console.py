@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nanovllm.errors import UserError, printable
+from nanovllm.errors import TraceError, UserError, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +65,17 @@ def print_refusals(rejected: Sequence[tuple[object, Exception]]) -> None:
         print_error(str(error))
     if len(rejected) > MAX_REFUSAL_LINES:
         print_error(f"{len(rejected) - MAX_REFUSAL_LINES:,} more requests can never run")
+
+
+@contextmanager
+def printed_at_the_end(print_figures: Callable[[], None]) -> Iterator[None]:
+    """Print the figures of a run when the block is left, also if its trace could not be written to the end."""
+    try:
+        yield
+    except TraceError:
+        print_figures()
+        raise
+    print_figures()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from nanovllm.cli.console import (
     print_json,
     print_note,
     print_refusals,
+    printed_at_the_end,
     refuse_overwriting,
     show_progress,
 )
@@ -94,7 +95,8 @@ def simulate(
         options = {"gpu": gpu, "model": spec, "cost_model": cost_model, "tokenize": encode}
         return simulate_replicas(cluster, config, requests, trace=trace, slo=slo, as_json=as_json, **options)
     view, result = make_view(live, as_json), None
-    with observe(trace, slo if slo.limits else None) as observer:
+    observer = observe(trace, slo if slo.limits else None)
+    with printed_at_the_end(lambda: _print(result, observer.metrics(), as_json)), observer:
         try:
             with showing(view):
                 result = run_simulation(
@@ -112,7 +114,6 @@ def simulate(
                 )
         except KeyboardInterrupt:
             print_note("interrupted: the figures are those of the run up to here")
-    _print(result, observer.metrics(), as_json)
     if result is None:
         return EXIT_INTERRUPTED
     print_refusals(result.rejected)

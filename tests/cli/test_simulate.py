@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from nanovllm.trace.jsonl import read_trace
 from tests.cli.conftest import RunCommand
+from tests.cli.test_errors import assert_refused
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
@@ -86,6 +88,27 @@ def test_texts_need_a_tokenizer(model_path: Path, tmp_path: Path, run: RunComman
     assert "without a tokenizer" in outcome.err
     told = json.loads(run("simulate", path, "--tokenizer", model_path, "--model", model_path, "--json").out)
     assert told["metrics"]["num_completed"] == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
+@pytest.mark.parametrize("words", [(), ("--replicas", 2)])
+def test_a_full_disk_costs_the_trace_and_not_the_figures(
+    words: tuple[object, ...], workload: Path, tmp_path: Path, run: RunCommand
+) -> None:
+    for name in ("run.jsonl", "run.replica-0.jsonl", "run.replica-1.jsonl"):
+        (tmp_path / name).symlink_to("/dev/full")
+    outcome = run("simulate", workload, "--limit", 2, *words, "--trace", tmp_path / "run.jsonl", "--json")
+    assert outcome.code == 2
+    assert json.loads(outcome.out)["metrics"]["output_tokens"] == 12 + 5
+    assert outcome.err.splitlines()[-1].startswith("error: ")
+    assert outcome.err.endswith(".jsonl: cannot be written: No space left on device\n")
+
+
+def test_traces_that_cannot_be_written_cost_no_run(workload: Path, tmp_path: Path, run: RunCommand) -> None:
+    (tmp_path / "run.replica-1.jsonl").mkdir()
+    outcome = run("simulate", workload, "--limit", 2, "--replicas", 2, "--trace", tmp_path / "run.jsonl")
+    assert_refused(outcome, "run.replica-1.jsonl: cannot be written: Is a directory")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file() and path.name.startswith("run")] == []
 
 
 def test_the_same_workload_gives_the_same_trace(workload: Path, tmp_path: Path, run: RunCommand) -> None:
