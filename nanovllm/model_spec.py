@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 from pathlib import Path
 from typing import Any
 
-from nanovllm.errors import ModelError
+from nanovllm.errors import ConfigError, ModelError
 from nanovllm.model_config import DTYPE_BYTES, RopeSpec, read_config
 
 
@@ -67,6 +68,33 @@ class ModelSpec:
             return PRESETS[name.lower()]
         except KeyError:
             raise ModelError(f"model {name!r} is not known: one of {', '.join(PRESETS)}") from None
+
+    # ---- tensor parallelism ------------------------------------------------------------------------------------
+
+    def check_tensor_parallel_size(self, size: int) -> None:
+        """Raise ``ConfigError`` if the model cannot be shared out among ``size`` GPUs."""
+        if self.num_heads % size or size > min(self.intermediate_size, self.vocab_size):
+            sizes = [str(n) for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
+            allowed = f"a divisor of this model's {self.num_heads} heads: {', '.join(sizes)}"
+            raise ConfigError("tensor_parallel_size", size, allowed)
+
+    def share_of(self, num_gpus: int) -> ModelSpec:
+        """What one of ``num_gpus`` GPUs holds, the largest share where they cannot be equal: query heads with the KV
+        heads that they read, parts of the feed-forward network and of the vocabulary.
+
+        Where GPUs outnumber KV heads, several hold the same one; ``nanovllm.models.shard`` says which each holds.
+        Raises ``ConfigError``, see ``check_tensor_parallel_size``.
+        """
+        self.check_tensor_parallel_size(num_gpus)
+        num_heads = self.num_heads // num_gpus
+        num_readers = self.num_heads // self.num_kv_heads
+        return replace(
+            self,
+            num_heads=num_heads,
+            num_kv_heads=num_heads // gcd(num_heads, num_readers),
+            intermediate_size=-(-self.intermediate_size // num_gpus),
+            vocab_size=-(-self.vocab_size // num_gpus),
+        )
 
     # ---- sizes ---------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence
-from nanovllm.errors import ConfigError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import Emit
 from sim.backend import SimulatedBackend
@@ -122,7 +121,7 @@ def set_up(
     if outputs is not None:
         config = outputs.choose_options(config)
     config, spec = _find_model(config, model)
-    _check_tensor_parallel_size(config.tensor_parallel_size, spec)
+    spec.check_tensor_parallel_size(config.tensor_parallel_size)
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     if config.num_kvcache_blocks == -1:
         config = replace(config, num_kvcache_blocks=num_kv_blocks_that_fit(config, spec, card))
@@ -147,8 +146,3 @@ def _find_model(config: Config, model: str | ModelSpec | None) -> tuple[Config, 
         config = replace(config, model=config.model or name)
     config = config.for_positions(spec.max_position_embeddings)
     return config, spec if config.dtype == "auto" else replace(spec, dtype=config.dtype)
-
-
-def _check_tensor_parallel_size(num_gpus: int, spec: ModelSpec) -> None:
-    if spec.num_kv_heads % num_gpus:
-        raise ConfigError("tensor_parallel_size", num_gpus, f"a divisor of the model's {spec.num_kv_heads} KV heads")

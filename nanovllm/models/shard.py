@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from nanovllm.errors import ConfigError
 from nanovllm.layers.group import Group, share_of
 from nanovllm.model_spec import ModelSpec
 
@@ -30,15 +29,6 @@ def num_parameters_of(spec: ModelSpec, group: Group) -> int:
     num_tables = 1 if spec.tie_word_embeddings else 2
     num_foreign = spec.vocab_size - len(share_of(spec.vocab_size, group))
     return shard_spec(spec, group).num_parameters - num_foreign * spec.hidden_size * num_tables
-
-
-def check_size(spec: ModelSpec, size: int) -> None:
-    """Raise ``ConfigError`` if the model cannot be shared out among ``size`` ranks."""
-    if spec.num_heads % size or size > min(spec.intermediate_size, spec.vocab_size):
-        sizes = [str(n) for n in range(1, spec.num_heads + 1) if spec.num_heads % n == 0]
-        raise ConfigError(
-            "tensor_parallel_size", size, f"a divisor of this model's {spec.num_heads} heads: {', '.join(sizes)}"
-        )
 
 
 def kv_heads_of(spec: ModelSpec, group: Group) -> list[int]:

@@ -18,7 +18,6 @@ from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.errors import ConfigError
 from nanovllm.layers.group import SingleGroup
 from nanovllm.model_spec import ModelSpec
-from nanovllm.models.shard import check_size
 from nanovllm.runner.facts import card_name, versions
 from nanovllm.runner.graphs import GraphSizes
 from nanovllm.runner.model_directory import read_eos_token_ids, resolve_model
@@ -63,7 +62,7 @@ class ModelRunner(Rank):
             self.num_kv_blocks = self.count_kv_blocks()
             self._takes_unknown_tokens = self.allocate(self.num_kv_blocks)
         else:
-            check_size(spec, config.tensor_parallel_size)
+            spec.check_tensor_parallel_size(config.tensor_parallel_size)
             devices = devices_of_ranks(config.tensor_parallel_size, device)
             config = replace(config, num_threads=threads_of_rank(config, device))
             self._workers = Workers(config, spec, model_path, devices)

@@ -59,31 +59,34 @@ class Roofline:
             host_s=self.host.of_step(num_seqs, self.model.num_layers),
         )
 
+    @cached_property
+    def _share(self) -> ModelSpec:
+        """What each GPU holds, and computes with."""
+        return self.model.share_of(self.tensor_parallel_size)
+
     # ---- memory: bytes over the rate that programs reach -----------------------------------------------------
 
     @cached_property
     def _weights_s(self) -> float:
         """Each GPU reads all its matrices. Of the embedding only the rows of the tokens are read."""
-        num_weights = self.model.num_layers * self.model.num_layer_matrix_weights
-        num_weights += self.model.vocab_size * self.model.hidden_size
-        return self._moving_s(num_weights / self.tensor_parallel_size)
+        share = self._share
+        return self._moving_s(share.num_layers * share.num_layer_matrix_weights + share.vocab_size * share.hidden_size)
 
     @cached_property
     def _activations_s_per_token(self) -> float:
         """What the four matrix products of all layers take and give: hidden states whole, the rest shared out."""
-        model = self.model
-        num_shared_out = 2 * model.q_size + 2 * model.kv_size + 3 * model.intermediate_size
-        return self._moving_s(model.num_layers * (4 * model.hidden_size + num_shared_out / self.tensor_parallel_size))
+        share = self._share
+        num_shared_out = 2 * share.q_size + 2 * share.kv_size + 3 * share.intermediate_size
+        return self._moving_s(share.num_layers * (4 * share.hidden_size + num_shared_out))
 
     @cached_property
     def _logits_s_per_seq(self) -> float:
         """The head takes a hidden state and gives logits."""
-        return self._moving_s(self.model.hidden_size + self.model.vocab_size / self.tensor_parallel_size)
+        return self._moving_s(self._share.hidden_size + self._share.vocab_size)
 
     @cached_property
     def _kv_s_per_token(self) -> float:
-        kv_bytes = self.model.kv_bytes_per_token / self.tensor_parallel_size
-        return kv_bytes / self.gpu.achievable_bandwidth_bytes_per_s
+        return self._share.kv_bytes_per_token / self.gpu.achievable_bandwidth_bytes_per_s
 
     def _moving_s(self, num_values: float) -> float:
         return num_values * self.model.dtype_bytes / self.gpu.achievable_bandwidth_bytes_per_s
@@ -92,18 +95,18 @@ class Roofline:
 
     @cached_property
     def _matmul_s_per_token(self) -> float:
-        return self._computing_s(self.model.matmul_flops_per_token)
+        return self._computing_s(self._share.matmul_flops_per_token)
 
     @cached_property
     def _head_s_per_seq(self) -> float:
-        return self._computing_s(self.model.head_flops_per_token)
+        return self._computing_s(self._share.head_flops_per_token)
 
     @cached_property
     def _attention_s_per_pair(self) -> float:
-        return self._computing_s(self.model.attention_flops(1, 1))
+        return self._computing_s(self._share.attention_flops(1, 1))
 
     def _computing_s(self, num_flops: float) -> float:
-        return num_flops / self.tensor_parallel_size / self.gpu.achievable_flops_per_s
+        return num_flops / self.gpu.achievable_flops_per_s
 
     # ---- between GPUs ----------------------------------------------------------------------------------------
 

@@ -145,3 +145,23 @@ def test_a_model_that_does_not_fit() -> None:
     with pytest.raises(MemoryPoolError, match=r"gpu='h100' has 85\.5 GB.*the weights take 141\.1 GB"):
         num_kv_blocks_that_fit(Config(), large, GPUS["h100"])
     assert num_kv_blocks_that_fit(Config(tensor_parallel_size=4), large, GPUS["h100"]) > 100
+
+
+def test_several_gpus_hold_the_same_kv_head_where_they_outnumber_them() -> None:
+    """Of 16 query and 8 KV heads, each of 16 GPUs has one: as much KV as with 8 GPUs, but fewer weights."""
+    spec = ModelSpec.preset("qwen3-0.6b")
+    shares = {size: spec.share_of(size) for size in (8, 16)}
+    assert [share.num_kv_heads for share in shares.values()] == [1, 1]
+    step = scheduled(*[(1000, 1)] * 64, is_prefill=False)
+    by_size = {size: Roofline(model=spec, gpu=CARD, tensor_parallel_size=size).step_time(step) for size in (4, 8, 16)}
+    assert by_size[4].kv_traffic_s == pytest.approx(2 * by_size[8].kv_traffic_s)
+    assert by_size[8].kv_traffic_s == by_size[16].kv_traffic_s
+    assert by_size[8].weights_s / 2 < by_size[16].weights_s < by_size[8].weights_s
+    config = Config(kvcache_block_size=16, max_num_batched_tokens=1000, max_num_seqs=10, tensor_parallel_size=16)
+    left = 0.9 * CARD.memory_bytes - shares[16].weight_bytes - activation_bytes(config, spec) - 2**30
+    assert num_kv_blocks_that_fit(config, spec, CARD) == left // (16 * spec.kv_bytes_per_token // 8)
+
+
+def test_a_roofline_of_a_size_that_no_engine_runs() -> None:
+    with pytest.raises(ConfigError, match="tensor_parallel_size=3 is not allowed: a divisor of this model's 16 heads"):
+        Roofline(model=QWEN, gpu=CARD, tensor_parallel_size=3).step_time(scheduled((9, 1), is_prefill=False))

@@ -205,10 +205,16 @@ def test_no_sequence_is_longer_than_the_model_has_positions() -> None:
         simulate(replace(SMALL, max_model_len=65), [], model=spec)
 
 
+def test_more_gpus_than_kv_heads() -> None:
+    """As the engine runs it: some hold the same head."""
+    result = simulate(replace(SMALL, tensor_parallel_size=16), requests((40, 25, 0)), model="qwen3-0.6b")
+    assert len(of_kind(result, RequestFinished)) == 1
+
+
 def test_mistakes_are_user_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gpu='abacus' is not allowed: one of"):
         simulate(SMALL, [], gpu="abacus")
-    with pytest.raises(ConfigError, match="tensor_parallel_size=3 is not allowed: a divisor of the model's 8 KV heads"):
+    with pytest.raises(ConfigError, match="tensor_parallel_size=3 is not allowed: a divisor of this model's 16 heads"):
         simulate(Config(tensor_parallel_size=3), [])
     with pytest.raises(ModelError, match="model 'gpt-5' is not known"):
         simulate(SMALL, [], model="gpt-5")

@@ -15,7 +15,7 @@ from nanovllm.errors import ConfigError
 from nanovllm.layers.group import VocabularyShard, share_of
 from nanovllm.model_spec import ModelSpec
 from nanovllm.models.decoder import Decoder
-from nanovllm.models.shard import check_size, cut_of, kv_heads_of, num_parameters_of, shard_spec
+from nanovllm.models.shard import cut_of, kv_heads_of, num_parameters_of, shard_spec
 from nanovllm.runner.dummy_weights import fill_with_random_weights
 from nanovllm.runner.weights import checkpoint_tensors, load_weights
 from tests.tiny_models import FAMILIES
@@ -80,12 +80,34 @@ def test_kv_heads(heads: int, kv_heads: int, size: int, expected: list[list[int]
     assert [kv_heads_of(spec_with(heads, kv_heads), member) for member in members(size)] == expected
 
 
+@given(
+    num_kv_heads=st.integers(1, 8),
+    num_readers=st.integers(1, 8),
+    intermediate_size=st.integers(64, 200),
+    vocab_size=st.integers(64, 200),
+    data=st.data(),
+)
+def test_the_share_that_is_planned_with_is_the_largest(
+    num_kv_heads: int, num_readers: int, intermediate_size: int, vocab_size: int, data: st.DataObject
+) -> None:
+    num_heads = num_kv_heads * num_readers
+    size = data.draw(st.sampled_from([n for n in range(1, num_heads + 1) if num_heads % n == 0]))
+    spec = replace(spec_with(num_heads, num_kv_heads), intermediate_size=intermediate_size, vocab_size=vocab_size)
+    share = spec.share_of(size)
+    shards = [shard_spec(spec, member) for member in members(size)]
+    assert {shard.num_heads for shard in shards} == {share.num_heads}
+    assert {shard.num_kv_heads for shard in shards} == {share.num_kv_heads}
+    assert max(shard.intermediate_size for shard in shards) == share.intermediate_size
+    assert max(len(share_of(vocab_size, member)) for member in members(size)) == share.vocab_size
+    assert max(num_parameters_of(spec, member) for member in members(size)) <= share.num_parameters
+
+
 def test_sizes_that_do_not_divide_the_heads_are_refused() -> None:
     for size in (1, 2, 3, 6):
-        check_size(spec_with(6, 2), size)
+        spec_with(6, 2).check_tensor_parallel_size(size)
     for size in (4, 5, 12):
         with pytest.raises(ConfigError, match=rf"tensor_parallel_size={size} is not allowed: .* 6 heads: 1, 2, 3, 6$"):
-            check_size(spec_with(6, 2), size)
+            spec_with(6, 2).check_tensor_parallel_size(size)
 
 
 def decoder(directory: Path, member: Member) -> Decoder:

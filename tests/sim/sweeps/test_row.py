@@ -69,7 +69,7 @@ def test_replicas_are_told_together() -> None:
     ("settings", "part"),
     [
         ({"model": "llama-3.1-70b", "gpu": "l4", "num_kvcache_blocks": -1}, "no room for a KV block"),
-        ({"tensor_parallel_size": 3}, "a divisor of the model's 8 KV heads"),
+        ({"tensor_parallel_size": 3}, "a divisor of this model's 16 heads"),
         ({"workload": "missing.jsonl"}, "missing.jsonl: there is no such file"),
         ({"calibration": "missing.json"}, "missing.json: "),
         ({"table": "missing"}, "is no directory"),
