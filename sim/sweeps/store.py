@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from nanovllm.errors import FileError
+from nanovllm.errors import FileError, UserError
 from nanovllm.trace.packed import written_whole
 from nanovllm.version import __version__
 from sim.sweeps.row import Row
@@ -75,8 +75,8 @@ class Store:
             part.unlink()
 
     def clean(self) -> None:
-        """Remove what a process that was killed had begun to write."""
-        for pattern in (".*.json", ".*.parquet", f"{_PARTS}/.*.parquet"):
+        """Remove what a process that was killed had begun to write, see ``written_whole``; nothing of anybody else's."""
+        for pattern in (f".[0-9]*-{_MANIFEST}", f".[0-9]*-{RESULTS}", f"{_PARTS}/.[0-9]*-*.parquet"):
             for path in self.path.glob(pattern):
                 path.unlink()
 
@@ -113,7 +113,10 @@ def open_store(path: str | Path, sweep: Sweep) -> Iterator[Store]:
 
 def _refuse_foreign(directory: Path) -> None:
     """Nothing is left in a directory that holds something else. Raises ``FileError``."""
-    if not directory.is_dir() or (directory / _MANIFEST).exists():
+    if not directory.is_dir():
+        return
+    if (directory / _MANIFEST).exists():
+        read_sweep(directory)
         return
     if any(path.name != _PARTS and not path.name.startswith(".") for path in directory.iterdir()):
         raise FileError(directory, "holds files, but no sweep: choose another directory")
@@ -126,9 +129,12 @@ def read_sweep(path: str | Path) -> Sweep:
         found = msgspec.json.decode(manifest.read_bytes(), type=Manifest)
     except OSError as error:
         raise FileError.unreadable(manifest, error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FileError(manifest, f"does not describe a sweep ({error})") from None
-    return Sweep(settings=found.settings, vary=found.vary)
+    try:
+        return Sweep(settings=found.settings, vary=found.vary)
+    except UserError as error:
+        raise FileError(manifest, str(error)) from None
 
 
 def _claim(directory: Path, sweep: Sweep) -> None:

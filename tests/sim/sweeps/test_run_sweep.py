@@ -225,6 +225,28 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert "cannot be written" in refusal(tmp_path / "notes.txt")
 
 
+def test_a_manifest_of_something_else_keeps_everything_where_it_is(tmp_path: Path) -> None:
+    files = {"sweep.json": '{"of": "another program"}', ".rules.json": "{}", ".cache.parquet": "PAR1"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert refusal(tmp_path).startswith(f"{tmp_path / 'sweep.json'}: does not describe a sweep")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
+
+
+def test_hidden_files_of_others_stay_in_a_store(tmp_path: Path) -> None:
+    (tmp_path / ".rules.json").write_text("{}")
+    for _ in range(2):
+        run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
+    assert (tmp_path / ".rules.json").exists()
+
+
+def test_a_manifest_with_an_unknown_setting_is_named(tmp_path: Path) -> None:
+    run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
+    manifest = tmp_path / "sweep.json"
+    manifest.write_text(manifest.read_text().replace('"rate"', '"speed"'))
+    assert refusal(tmp_path).startswith(f"{manifest}: speed=100.0 is not allowed: there is no such setting")
+
+
 def test_two_processes_do_not_write_to_one_store(tmp_path: Path) -> None:
     run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
     with filelock.FileLock(tmp_path / ".lock"):
