@@ -77,7 +77,7 @@ def on_ray(cells: Sequence[Cell], address: str | None, num_jobs: int | None = No
             _connect(address, num_jobs)
         yield from _on_connected_ray(cells)
     except (RayError, ConnectionError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().partition("\n")[0]
         raise WorkerError(f"the Ray cluster cannot be reached, or was lost: {reason}") from None
     finally:
         if is_ours:
@@ -124,11 +124,15 @@ def _on_connected_ray(cells: Sequence[Cell]) -> Generator[Row]:
     resources: dict[str, float] = ray.cluster_resources()
     most_running = 2 * max(1, int(resources.get("CPU", 1)))
     waiting, running = deque(cells), list[Any]()
-    while waiting or running:
-        while waiting and len(running) < most_running:
-            running.append(remote.remote(directory, waiting.popleft()))
-        finished, running = ray.wait(running, num_returns=1)
-        yield from ray.get(finished)
+    try:
+        while waiting or running:
+            while waiting and len(running) < most_running:
+                running.append(remote.remote(directory, waiting.popleft()))
+            finished, running = ray.wait(running, num_returns=1)
+            yield from ray.get(finished)
+    finally:
+        for task in running:  # the cluster need not end with us
+            ray.cancel(task)
 
 
 def _run_in(directory: str, cell: Cell) -> Row:

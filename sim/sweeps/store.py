@@ -75,7 +75,7 @@ class Store:
             part.unlink()
 
     def clean(self) -> None:
-        """Remove what a process that was killed had begun to write, see ``written_whole``; nothing of anybody else's."""
+        """Remove what a process that was killed had begun to write (see ``written_whole``), nothing of others."""
         for pattern in (f".[0-9]*-{_MANIFEST}", f".[0-9]*-{RESULTS}", f"{_PARTS}/.[0-9]*-*.parquet"):
             for path in self.path.glob(pattern):
                 path.unlink()

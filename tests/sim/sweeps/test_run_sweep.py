@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,6 +64,23 @@ def test_a_ray_cluster_gives_equal_rows(expected: list[Row], tmp_path: Path) -> 
     pytest.importorskip("ray", reason="needs the extra cluster")
     result = run_sweep(small_sweep(), store=tmp_path / "store", num_jobs=1, ray=LOCAL_CLUSTER)
     assert equal_rows(result.rows, expected)
+
+
+def test_a_sweep_that_ends_early_leaves_no_task_on_a_cluster_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled: list[str] = []
+    ray = SimpleNamespace(
+        remote=lambda function: SimpleNamespace(remote=lambda directory, cell: cell.key),
+        cluster_resources=lambda: {"CPU": 2.0},
+        wait=lambda tasks, num_returns: (tasks[:num_returns], tasks[num_returns:]),
+        get=lambda tasks: [{"cell": key} for key in tasks],
+        cancel=cancelled.append,
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    cells = small_sweep().cells()
+    rows = executors._on_connected_ray(cells)
+    assert next(rows) == {"cell": cells[0].key}
+    rows.close()
+    assert cancelled == [cell.key for cell in cells[1:4]]
 
 
 def test_a_cluster_that_does_not_answer_is_named() -> None:
