@@ -64,7 +64,7 @@ class ParallelObserver(RunObserver):
         self._kept: list[AnyEvent] = []
         self._process: _SecondProcess | None = None
         self._is_elsewhere = False
-        self._metrics: Metrics | None = None
+        self._answer = _Answer()
 
     def take(self, events: list[AnyEvent]) -> None:
         """See ``RunObserver``."""
@@ -87,8 +87,15 @@ class ParallelObserver(RunObserver):
         self._kept = []
 
     def metrics(self) -> Metrics:
-        """See ``RunObserver``. To be asked for when the context is left."""
-        return super().metrics() if self._metrics is None else self._metrics
+        """See ``RunObserver``. To be asked for when the context is left. Raises ``TraceError`` if nobody knows them."""
+        if not self._is_elsewhere:
+            return super().metrics()
+        if self._answer.metrics is None:
+            raise self._error()
+        return self._answer.metrics
+
+    def _error(self) -> TraceError:
+        return TraceError(self._task.trace or "the run", self._answer.problem or "nothing was measured")
 
     def __exit__(
         self,
@@ -102,10 +109,9 @@ class ParallelObserver(RunObserver):
             super().take(self._kept)
             super().__exit__(kind, error, traceback)
             return
-        answer = self._process.finish()
-        self._metrics = answer.metrics
-        if answer.problem is not None and kind is None:  # else the exception on its way says more
-            raise TraceError(self._task.trace or "the run", answer.problem)
+        self._answer = self._process.finish()
+        if self._answer.problem is not None and kind is None:  # else the exception on its way says more
+            raise self._error()
 
 
 class _SecondProcess:
@@ -173,7 +179,8 @@ class _SecondProcess:
 def main() -> None:
     """The other process."""
     gc.disable()  # events hold no cycles, and looking for some takes a quarter of the time
-    with sys.stdin.buffer as pipe, sys.stdout.buffer as out:
+    # Where nobody waits for the answer any more, the run's process was killed.
+    with suppress(BrokenPipeError), sys.stdin.buffer as pipe, sys.stdout.buffer as out:
         if (data := _read(pipe)) is not None:
             task = msgspec.msgpack.decode(data, type=_Task)
             out.write(msgspec.msgpack.encode(_observe(task, pipe)))
@@ -181,13 +188,15 @@ def main() -> None:
 
 def _observe(task: _Task, pipe: BinaryIO) -> _Answer:
     decode = msgspec.msgpack.Decoder(list[AnyEvent]).decode
+    observer, problem = None, None
     try:
-        with RunObserver(task.trace, task.slo) as observer:
+        observer = RunObserver(task.trace, task.slo)
+        with observer:
             while (data := _read(pipe)) is not None:
                 observer.take(decode(data))
     except TraceError as error:
-        return _Answer(problem=str(error).removeprefix(f"{error.path}: "))
-    return _Answer(observer.metrics())
+        problem = str(error).removeprefix(f"{error.path}: ")
+    return _Answer(None if observer is None else observer.metrics(), problem)
 
 
 def _read(pipe: BinaryIO) -> bytes | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nanovllm.errors import TraceError
@@ -78,10 +81,12 @@ def test_a_run_that_ends_badly_leaves_what_came_before(tmp_path: Path, monkeypat
 
 def test_a_full_disk_is_one_error(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(second_process, "START_EVENTS", 30)
+    observer = ParallelObserver("/dev/full")
     with pytest.raises(TraceError) as caught:
-        observed(ParallelObserver("/dev/full"), preempting_run())
+        observed(observer, preempting_run())
     assert str(caught.value) == "/dev/full: cannot be written: No space left on device"
     assert capfd.readouterr().err.count("\n") <= 1
+    assert observer.metrics().to_dict() == compute_metrics(preempting_run()).to_dict()
 
 
 def test_a_process_that_dies_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +97,23 @@ def test_a_process_that_dies_is_one_error(tmp_path: Path, monkeypatch: pytest.Mo
     os.kill(observer._process._process.pid, signal.SIGKILL)
     with pytest.raises(TraceError, match=r"run\.nvtrace: the process that measured it and wrote the trace has died"):
         observed(observer, preempting_run()[40:] * 50)
+    with pytest.raises(TraceError, match="has died"):
+        observer.metrics()
+
+
+@pytest.mark.parametrize("events", [preempting_run()[:40], []])
+def test_a_run_that_is_killed_leaves_a_process_that_ends_without_a_word(events: list[AnyEvent], tmp_path: Path) -> None:
+    script = f"import sys; sys.path[:] = {sys.path!r}; from nanovllm.trace.second_process import main; main()"
+    ours, its = os.pipe()
+    os.close(ours)  # as if the process that waits for the answer were gone
+    messages = [second_process._Task(str(tmp_path / "run.nvtrace"), None), events]
+    data = b"".join(len(part).to_bytes(4, "little") + part for part in map(msgspec.msgpack.encode, messages))
+    process = subprocess.run(
+        [sys.executable, "-c", script], input=data, stdout=its, stderr=subprocess.PIPE, check=False
+    )
+    os.close(its)
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert not events or read_trace(tmp_path / "run.nvtrace").events == events
 
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
