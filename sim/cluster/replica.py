@@ -48,8 +48,9 @@ class Replica:
         self._result = engine.turn_if_busy(self._arrived)
         self._arrived = []
         self.batches.pass_on(BATCH_EVENTS)
-        for request_id, _ in engine.rejected[num_rejected:]:
-            self.view.note_end(request_id)
+        for request_id, error in engine.rejected[num_rejected:]:
+            if error.reason != "duplicate_id":  # what is under this id belongs to the other one
+                self.view.note_end(request_id)
         self.num_steps += self._result is not None
         is_over = self._result is None and engine.is_idle
         self.next_turn_s = None if is_over else self.simulated.clock.now()

@@ -225,7 +225,11 @@ def test_each_replica_has_its_own_listeners() -> None:
 
 
 def test_an_id_that_comes_twice_is_refused_and_leaves_no_load_behind() -> None:
-    load = [*requests((4, 9, 0), (4, 9, 0)), WorkloadRequest(id=0, prompt_len=5, max_tokens=7, arrival=1)]
+    load = [
+        *requests((4, 9, 0), (4, 9, 0)),
+        WorkloadRequest(id=0, prompt_len=5, max_tokens=7, arrival=1),
+        WorkloadRequest(id="while the first runs", prompt_len=4, max_tokens=1, arrival=10),
+    ]
     last = WorkloadRequest(id="last", prompt_len=4, max_tokens=1, arrival=500)
     shown: list[list[int]] = []
 
@@ -236,7 +240,7 @@ def test_an_id_that_comes_twice_is_refused_and_leaves_no_load_behind() -> None:
 
     cluster = run([*load, last], router=lambda *_: Watching())
     assert [(request, error.reason) for request, error in cluster.rejected] == [(0, "duplicate_id")]
-    assert shown[-1] == [0, 0]
+    assert shown == [[0, 0], [13, 0], [26, 0], [18, 0], [0, 0]]
 
 
 def test_arrivals_by_step_are_refused() -> None:
