@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 
 import msgspec
 
 from nanovllm.config import Config
-from nanovllm.errors import ConfigError
+from nanovllm.errors import ConfigError, WorkerError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.pool import MAX_NUM_BLOCKS
 from sim.cost_models import CostModel
@@ -19,10 +19,13 @@ from sim.hardware import GPU
 from sim.interrupts import end_on_interrupt, starting_processes
 from sim.prefix_reuse.account import ReuseAccount
 from sim.prefix_reuse.observer import ReuseObserver
+from sim.processors import num_processors
 from sim.readers.mooncake import TracedBlocks
 from sim.simulation import simulate
 from sim.token_ids import DEFAULT_VOCAB_SIZE
 from sim.workload import Prompts, WorkloadRequest
+
+_MANY_POSITIONS = 2**40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +79,18 @@ def account_for_reuse(run: ReuseRun, num_blocks: int | None = None) -> ReuseAcco
 
 def reuse_by_pool(run: ReuseRun, sizes: Sequence[int], max_processes: int | None = None) -> Iterator[ReuseAccount]:
     """The accounts of pools of these sizes, in this order, as they come; several are simulated at a time, in
-    ``max_processes`` processes (None: one a core)."""
-    num_processes = min(len(sizes), max_processes or _num_cores())
+    ``max_processes`` processes (None: one a processor). Raises ``WorkerError`` if one of them is killed."""
+    num_processes = min(len(sizes), max_processes or num_processors())
     if num_processes < 2:
         yield from (account_for_reuse(run, size) for size in sizes)
         return
     with ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=end_on_interrupt) as executor:
         with starting_processes():
             accounts = executor.map(account_for_reuse, [run] * len(sizes), sizes)
-        yield from accounts
+        try:
+            yield from accounts
+        except BrokenProcessPool:
+            raise WorkerError("a process that simulated a pool was killed, for want of memory perhaps") from None
 
 
 def num_blocks_for_all(run: ReuseRun) -> int:
@@ -97,9 +103,6 @@ def num_blocks_for_all(run: ReuseRun) -> int:
     return max(1, min(num_blocks, MAX_NUM_BLOCKS))
 
 
-_MANY_POSITIONS = 2**40
-
-
 def _told(run: ReuseRun, prompts: Prompts, observer: ReuseObserver) -> Iterator[WorkloadRequest]:
     """The workload, each request told to the observer before the engine has it."""
     traced = None if run.read_blocks is None else iter(run.read_blocks())
@@ -110,7 +113,3 @@ def _told(run: ReuseRun, prompts: Prompts, observer: ReuseObserver) -> Iterator[
             request = msgspec.structs.replace(request, **known)
         observer.expect(request.id, token_ids, None if traced is None else next(traced).hash_ids)
         yield request
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanovllm.checks import check_whole_number
+from sim.processors import num_processors
 from sim.sweeps.executors import LOCAL_CLUSTER, in_processes, in_this_process, on_ray
 from sim.sweeps.row import FAILED, WALL, Row
 from sim.sweeps.store import Store, open_store
@@ -94,13 +94,8 @@ def _compute(cells: Sequence[Cell], num_jobs: int | None, ray: str | None) -> Ge
         return in_this_process(cells)
     if ray is not None:
         return on_ray(cells, None if ray == LOCAL_CLUSTER else ray, num_jobs)
-    num_jobs = min(len(cells), num_jobs or _num_processors())
+    num_jobs = min(len(cells), num_jobs or num_processors())
     return in_this_process(cells) if num_jobs == 1 else in_processes(cells, num_jobs)
-
-
-def _num_processors() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def equal_rows(some: Sequence[Row], others: Sequence[Row]) -> bool:

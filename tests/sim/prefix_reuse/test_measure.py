@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nanovllm.config import Config
-from nanovllm.errors import ConfigError
+from nanovllm.errors import ConfigError, WorkerError
 from sim.generators import Conversation, SharedPrefixes, fixed, independent_requests, poisson, sessions, uniform
 from sim.prefix_reuse import GAINS, MISSES, ReuseRun, account_for_reuse, num_blocks_for_all, reuse_by_pool
 from sim.readers import Slice, read_mooncake
@@ -52,6 +54,16 @@ def test_smaller_pools_evict_more() -> None:
     assert hits[0] < hits[-1]
     assert accounts[0].misses["evicted"] > 0
     assert "evicted" not in accounts[-1].misses
+
+
+def die() -> list[WorkloadRequest]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
+
+
+def test_a_process_that_is_killed_is_told_in_words() -> None:
+    with pytest.raises(WorkerError, match="a process that simulated a pool was killed"):
+        list(reuse_by_pool(ReuseRun(config=CONFIG, read=die), [12, 40], max_processes=2))
 
 
 def test_several_processes_come_to_the_same() -> None:
