@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from nanovllm.checks import check_positive, check_whole_number
+from nanovllm.checks import check_positive, check_whole_number, is_number
 from nanovllm.errors import ConfigError
 from sim.generators import (
     Arrivals,
@@ -31,6 +31,7 @@ from sim.generators import (
     parse_length,
     sessions,
 )
+from sim.readers import Slice
 from sim.readers.any_format import FORMATS, read_requests
 from sim.workload import WorkloadRequest
 
@@ -65,17 +66,20 @@ class FileLoad:
     format: str = "auto"
     skip: int = 0
     limit: int | None = None
+    start_s: float = 0.0
+    end_s: float | None = None
     rate_scale: float = 1.0
     trace_max_tokens: int | None = None
+    trace_seed: int = 0
     rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ConfigError("format", self.format, f"one of {', '.join(FORMATS)}")
-        check_whole_number("skip", self.skip, 0)
-        for name in ("limit", "trace_max_tokens"):
-            if getattr(self, name) is not None:
-                check_whole_number(name, getattr(self, name), 1)
+        Slice(skip=self.skip, limit=self.limit, start_s=self.start_s, end_s=self.end_s)  # refuses what is wrong
+        if self.trace_max_tokens is not None:
+            check_whole_number("trace_max_tokens", self.trace_max_tokens, 1)
+        check_whole_number("trace_seed", self.trace_seed, 0)
         check_positive("rate_scale", self.rate_scale)
         if self.rate is not None:
             check_positive("rate", self.rate)
@@ -89,8 +93,11 @@ class FileLoad:
             format=self.format,
             skip=self.skip,
             limit=self.limit,
+            start_s=self.start_s,
+            end_s=self.end_s,
             rate_scale=self.rate_scale,
             trace_max_tokens=self.trace_max_tokens,
+            trace_seed=self.trace_seed,
         )
         return requests if self.rate is None else stretched(list(requests), self.rate)
 
@@ -209,6 +216,7 @@ class AgentsLoad:
     num_sub_agents: int = 0
     sub_system_len: int = 1000
     max_prompt_len: int | None = None
+    token_s: float = 0.02
     rate: float | None = None
     arrival_cv: float = 1.0
     arrivals: str | None = None
@@ -216,6 +224,8 @@ class AgentsLoad:
     def __post_init__(self) -> None:
         check_whole_number("num_agents", self.num_agents, 1)
         check_whole_number("num_sub_agents", self.num_sub_agents, 0)
+        if not is_number(self.token_s) or self.token_s < 0:
+            raise ConfigError("token_s", self.token_s, "a number of seconds from 0 upward")
         self._loop(self.system_len)
         self._loop(self.sub_system_len)
         _arrivals(self.rate, self.arrival_cv, self.arrivals)
@@ -226,7 +236,8 @@ class AgentsLoad:
         if self.num_sub_agents:
             team = SubAgents(number=self.num_sub_agents, loop=self._loop(self.sub_system_len))
         arrivals = _arrivals(self.rate, self.arrival_cv, self.arrivals)
-        return agents(self.num_agents, self._loop(self.system_len), sub_agents=team, arrivals=arrivals, seed=seed)
+        loop = self._loop(self.system_len)
+        return agents(self.num_agents, loop, sub_agents=team, arrivals=arrivals, token_s=self.token_s, seed=seed)
 
     def at_rate(self, rate: float) -> AgentsLoad:
         """Other beginnings; what goes on within an agent keeps its pace."""

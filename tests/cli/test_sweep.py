@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nanovllm.cli import workload
+from nanovllm.cli.cluster import ClusterInput
+from nanovllm.cli.workload_input import WorkloadInput
+from sim.sweeps.settings import TYPES
 from tests.cli.conftest import RunCommand
 from tests.cli.test_errors import assert_refused
 from tests.cli.test_interrupt import COMMAND
@@ -145,6 +151,13 @@ def test_mistakes(
     for name, text in texts.items():
         Path(f"{name}.yaml").write_text(text)
     assert_refused(run("sweep", *words), part)
+
+
+def test_every_option_that_makes_or_reads_a_load_is_a_setting() -> None:
+    makers = (workload.make, workload.make_sessions, workload.make_agents)
+    options = {name for maker in makers for name in inspect.signature(maker).parameters} - {"output"}
+    options |= {field.name for field in fields(WorkloadInput)} | {field.name for field in fields(ClusterInput)}
+    assert sorted(options - set(TYPES)) == []
 
 
 def test_without_ray_it_says_how_to_get_it(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:

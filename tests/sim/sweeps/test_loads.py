@@ -59,6 +59,8 @@ def test_agents_are_those_of_the_generator() -> None:
     assert len(ids) == 3 * (2 + 2 * 2)
     slow = {request.id: request.arrival or 0.0 for request in load.at_rate(1.0).requests(0)}
     assert sorted(map(str, slow)) == sorted(ids)
+    at_once = AgentsLoad(num_agents=3, num_calls="2", mean_tool_s=0, token_s=0.0)
+    assert {request.arrival for request in at_once.requests(0)} == {0.0}
     with pytest.raises(ConfigError, match="num_agents=0"):
         AgentsLoad(num_agents=0)
 
@@ -83,6 +85,8 @@ def test_a_file_may_be_cut_and_sped_up(tmp_path: Path) -> None:
     )
     load = FileLoad(workload=str(path), skip=2, limit=4, rate_scale=2.0)
     assert [(request.id, request.arrival) for request in load.requests(0)] == [(i, i / 2) for i in range(2, 6)]
+    span = FileLoad(workload=str(path), start_s=3, end_s=6)
+    assert [(request.id, request.arrival) for request in span.requests(0)] == [(i, i - 3) for i in range(3, 6)]
     arrivals = [request.arrival or 0.0 for request in load.at_rate(0.5).requests(0)]
     assert arrivals[-1] - arrivals[0] == pytest.approx(6.0)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,26 @@ def test_a_key_knows_what_files_hold_and_not_their_names(tmp_path: Path) -> None
     assert Sweep(settings={"workload": str(tmp_path / "a")}).cells()[0].key not in keys.values()
 
 
+@pytest.mark.parametrize("setting", ["policy", "router"])
+def test_a_key_knows_what_is_in_the_file_of_ones_own_class(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def key(name: str) -> str:
+        importlib.invalidate_caches()
+        return Sweep(settings={setting: name}).cells()[0].key
+
+    keys = [key("written_later:A")]
+    for text in ("A = 1", "A = 2"):
+        (tmp_path / "written_later.py").write_text(text)
+        keys += [key("written_later:A"), key("written_later:B")]
+    assert len(set(keys)) == 5
+    assert key("written_later:B") == keys[-1]
+    assert "written_later" not in sys.modules
+
+
 @pytest.mark.parametrize(
     ("settings", "vary", "part"),
     [
@@ -92,6 +114,9 @@ def test_a_key_knows_what_files_hold_and_not_their_names(tmp_path: Path) -> None
         ({"arrivals": "poisson:2", "rate": 3}, {}, "arrivals='poisson:2' is not allowed: not together with rate"),
         ({"num_turns": 3}, {}, "num_turns='3' is not allowed: it is not for drawn requests"),
         ({"workload": "a", "num_sessions": 3}, {}, "num_sessions=3 is not allowed: not together with workload"),
+        ({"workload": "a", "end_s": 0}, {}, "end_s=0.0 is not allowed: a number of seconds above start_s=0.0"),
+        ({"workload": "a", "trace_seed": -1}, {}, "trace_seed=-1 is not allowed"),
+        ({"num_agents": 2, "token_s": -1}, {}, "token_s=-1.0 is not allowed: a number of seconds from 0 upward"),
         ({"workload": "a", "num_requests": 3}, {}, "num_requests=3 is not allowed: it is not for requests from a file"),
         ({"workload": "a", "rate": 3, "rate_scale": 2.0}, {}, "rate_scale=2.0 is not allowed: not together with rate"),
         ({"load_duration_s": 3.0}, {}, "only together with rate"),
