@@ -41,6 +41,8 @@ def read_requests(
     only, ``trace_max_tokens``: see ``sim.readers``; ``trace_seed``: what tokens are drawn from where a trace tells only
     which are equal. ``allow_text``: whoever runs it has a tokenizer. Raises ``WorkloadError``, ``ConfigError``.
     """
+    if format not in FORMATS:
+        raise ConfigError("format", format, f"one of {', '.join(FORMATS)}")
     name = format if format != "auto" else detect_format(path)
     part = Slice(skip=skip, limit=limit, start_s=start_s, end_s=end_s)
     if name == "workload":

@@ -221,6 +221,11 @@ def test_what_is_read_can_be_written_as_a_workload(tmp_path: Path) -> None:
     assert read_workload(tmp_path / "load.jsonl") == requests
 
 
+def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^format='csv' is not allowed: one of auto, workload, azure"):
+        read_requests(tmp_path / "load.csv", format="csv")
+
+
 def data_file(name: str) -> Path:
     if not (DATA / name).exists():
         pytest.skip(f"the public trace is not there: {DATA / name}")
