@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
@@ -60,8 +61,9 @@ class Graphs(Generic[Kind]):
 
     def release(self) -> None:
         """Give the graphs back, whoever still knows them. One that is being computed goes when it is over."""
-        while self._graphs:
-            self._graphs.popitem()[1].graph.reset()
+        with suppress(KeyError):  # none is left; another thread may have taken the last
+            while True:
+                self._graphs.popitem()[1].graph.reset()
 
     def _record(self, kind: Kind, memory: tuple[int, int] | None) -> _Graph:
         stream, warm_up = torch.cuda.current_stream(), self._warm_up
