@@ -70,7 +70,7 @@ def bench(
     loads = loads or list(LOADS)
     _check_outputs(trace, profile, loads)
     spec = None if dummy_weights is None else ModelSpec.preset(dummy_weights)
-    rates = _choose_rates(copy_bandwidth, matmul_rate)
+    rates: Rates | None = _choose_rates(copy_bandwidth, matmul_rate)
     runner = ModelRunner(config, spec=spec)
     try:
         if runner.device.type == "cpu" and (copy_bandwidth is None or matmul_rate is None):
@@ -96,7 +96,7 @@ def bench(
     return 1 if any(bench.num_rejected for bench in benches) else 0
 
 
-def _choose_rates(copy_bandwidth: float | None, matmul_rate: float | None) -> Rates | None:
+def _choose_rates(copy_bandwidth: float | None, matmul_rate: float | None) -> Rates:
     from nanovllm.cli.bench_run import Rates
 
     return Rates(

@@ -47,9 +47,9 @@ class Slice:
 
     def has(self, time_s: float) -> bool:
         """Whether this moment is in the span of time."""
-        return self.start_s <= time_s and not self.is_before(time_s)
+        return self.start_s <= time_s and not self.has_ended_at(time_s)
 
-    def is_before(self, time_s: float) -> bool:
+    def has_ended_at(self, time_s: float) -> bool:
         """Whether the span of time has ended at this moment."""
         return self.end_s is not None and time_s >= self.end_s
 
@@ -70,7 +70,7 @@ def _in_span(part: Slice, path: str | Path, rows: Iterable[Row]) -> Iterator[tup
             raise WorkloadError(path, "the request came before the one above it: a trace must be sorted", row.line)
         latest_ns = row.time_ns
         time_s = (latest_ns - first_ns) / 1e9
-        if part.is_before(time_s):
+        if part.has_ended_at(time_s):
             return
         if part.has(time_s):
             yield number, row

@@ -16,8 +16,8 @@ Run = TypeVar("Run")
 MAX_DOUBLINGS = 20
 """A million times as fast, or as slow, is fast and slow enough."""
 MAX_OVERLOAD = 8.0
-"""Where requests come so many times as fast as they are served and the objective is still met, a higher rate would not
-fail either: its limits are none for the queue, or the load ends before a queue has grown."""
+"""Where the rate is so many times that of the requests that are served and the objective is still met, a higher one
+would not fail either: its limits are none for the queue, or the load ends before a queue has grown."""
 MIN_BUSY_SHARE = 0.001
 """Where engines compute for less than this share of the time and the objective is still not met, a lower rate would not
 meet it either: hardly any request meets another."""
@@ -25,7 +25,7 @@ meet it either: hardly any request meets another."""
 
 @dataclass(frozen=True)
 class FoundRate(Generic[Run]):
-    """What a search came to. Rates are requests a second."""
+    """What a search came to. Rates are those of the load: requests, conversations or agents a second."""
 
     highest_rate: float
     """The highest rate tried that meets the objective; 0 if none does, down to ``MIN_BUSY_SHARE``."""
@@ -48,9 +48,8 @@ def find_highest_rate(
     """Search from the rate ``start`` until ``lowest_failing_rate`` is at most ``1 + tolerance`` times ``highest_rate``.
 
     ``served_rate``: requests a second that a run completed; ``busy_share``: of its time, that was spent in steps. The
-    search takes for granted that whoever fails at some
-    rate fails at all higher ones. That is so but for a narrow range around the limit, where chance decides: there the
-    result is one of several rates at which the answer changes.
+    search takes for granted that whoever fails at some rate fails at all higher ones. That is so but for a narrow range
+    around the limit, where chance decides: there the result is one of several rates at which the answer changes.
     """
     tried: dict[float, Run] = {}
 
