@@ -141,7 +141,10 @@ class SweepFigures:
                 raise ConfigError("value", self.value, f"one of {', '.join(FIGURES)}")
 
     def draw(self, result: SweepResult) -> None:
-        """Write the pictures."""
+        """Write the pictures. Raises ``UserError`` if there is nothing to draw."""
+        show_waits = any(path is not None for path in (self.pareto, self.cliff, self.routers))
+        if show_waits and all(row[LATENCY] is None for row in result.rows):
+            raise UserError("there is nothing to draw: in no cell was a request completed")
         drawings = (
             (self.pareto, _draw_pareto),
             (self.cliff, _draw_cliff),

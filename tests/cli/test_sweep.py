@@ -103,6 +103,25 @@ def test_figures(run: RunCommand, tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths.values())
 
 
+@pytest.mark.parametrize("why", ["prompt_len=5000", "tensor_parallel_size=3"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--vary", "num_kvcache_blocks=1,2", "--pareto"],
+        ["--vary", "num_kvcache_blocks=1,2", "--cliff"],
+        ["--set", "num_kvcache_blocks=1", "--vary", "replicas=1,2", "--vary", "router=round_robin", "--routers"],
+    ],
+)
+def test_without_an_answer_there_is_nothing_to_draw(
+    words: list[str], why: str, run: RunCommand, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra viz")
+    outcome = run("sweep", "--set", why, "--set", "num_requests=2", "--jobs", 1, *words, tmp_path / "picture.png")
+    assert outcome.code == 2
+    assert outcome.err.endswith("error: there is nothing to draw: in no cell was a request completed\n")
+    assert not (tmp_path / "picture.png").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
