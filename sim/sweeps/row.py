@@ -9,7 +9,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nanovllm.errors import UserError
+from nanovllm.errors import ConfigError, UserError
 from nanovllm.trace.merged_metrics import merge_collectors
 from nanovllm.trace.metrics import Metrics
 from nanovllm.trace.metrics_collector import MetricsCollector
@@ -67,15 +67,17 @@ def _figures(cell: CellSettings) -> Figures:
     )
     if cell.search.find_rate is None:
         return _simulate(cell, chosen, cell.load).figures
-    least = cell.search.find_rate
+    least, start = cell.search.find_rate, cell.load.rate or 1.0
     found = find_highest_rate(
         lambda rate: _simulate(cell, chosen, cell.load.at_rate(rate)),
         lambda run: run.attainment >= least,
         served_rate=lambda run: run.figures["requests_per_s"],
         busy_share=lambda run: run.busy_share,
-        start=cell.load.rate or 1.0,
+        start=start,
         tolerance=cell.search.rate_tolerance,
     )
+    if found.num_simulations == 1 and not found.run.num_requests:
+        raise ConfigError("rate", start, "no request comes in load_duration_s, begin with a higher one")
     return {
         **found.run.figures,
         "highest_rate": found.highest_rate,
@@ -86,6 +88,8 @@ def _figures(cell: CellSettings) -> Figures:
 
 class _Run(NamedTuple):
     figures: Figures
+    num_requests: int
+    """All that came."""
     attainment: float
     """Share of the requests that met the objective; 0 if there is none."""
     busy_share: float
@@ -127,6 +131,7 @@ def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
             "load_imbalance": load_imbalance,
             "num_simulations": 1,
         },
+        metrics.num_requests + metrics.num_rejected,
         _attainment(metrics),
         metrics.busy_s / metrics.duration_s / num_replicas if metrics.duration_s else 0.0,
     )

@@ -56,13 +56,18 @@ def test_it_stops_where_requests_no_longer_meet() -> None:
 
 
 @pytest.mark.parametrize(
-    "load", [{"num_requests": 2000}, {"load_duration_s": 0.5}, {"num_requests": 40, "replicas": 3}]
+    "load", [{"num_requests": 2000}, {"load_duration_s": 0.5, "rate": 20}, {"num_requests": 40, "replicas": 3}]
 )
 def test_an_objective_that_nobody_meets_is_no_failure(load: dict[str, Any]) -> None:
     settings = {"gpu": "l4", "prompt_len": 1, "output_len": 1, "find_rate": 1, "slo_ttft": 1e-9, **load}
     row = run_cell(Sweep(settings=settings).cells()[0])
     assert (row["status"], row["error"]) == ("completed", None)
     assert (row["highest_rate"], row["slo_attainment"]) == (0.0, 0.0)
+
+
+def test_a_search_that_begins_where_no_request_comes_fails() -> None:
+    row = run_cell(Sweep(settings={"find_rate": 0.9, "slo_ttft": 1, "rate": 1e-5}).cells()[0])
+    assert row["error"] == "rate=1e-05 is not allowed: no request comes in load_duration_s, begin with a higher one"
 
 
 def test_it_stops_where_no_queue_would_make_it_fail() -> None:
