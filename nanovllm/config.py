@@ -17,6 +17,7 @@ from nanovllm.checks import (
     whole_number_from,
 )
 from nanovllm.errors import ConfigError
+from nanovllm.own_classes import check_name
 from nanovllm.trace.pool import MAX_NUM_BLOCKS
 
 _OPTIONS_OF_MIXED = ("admit_by", "max_prefill_tokens_per_request")
@@ -28,6 +29,7 @@ OPTIONS_OF_POLICIES: dict[str, tuple[str, ...]] = {
 }
 """The policies, each with the options that only some of them have."""
 _OWN_AGEING = {"prefill_first": 0.0, "mixed": 0.0, "priority": 0.01, "shortest_first": 1.0}
+_ALL_OPTIONS_OF_POLICIES = tuple(dict.fromkeys(chain.from_iterable(OPTIONS_OF_POLICIES.values())))
 POLICIES = tuple(OPTIONS_OF_POLICIES)
 ADMISSIONS = ("prompt", "chunk")
 DEVICES = ("auto", "cpu", "cuda")
@@ -46,12 +48,16 @@ _FROM_1_OR_AUTOMATIC = {
 }
 """The largest value, and what -1 stands for."""
 _CHOICES = {
-    "policy": POLICIES,
     "admit_by": ADMISSIONS,
     "device": DEVICES,
     "dtype": DTYPES,
     "attention": ATTENTIONS,
 }
+
+
+def _options_of(policy: str) -> tuple[str, ...]:
+    """A policy of one's own may have all of them: its class knows which it reads."""
+    return OPTIONS_OF_POLICIES.get(policy, _ALL_OPTIONS_OF_POLICIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +86,7 @@ class Config:
     """Blocks that stay free when a new request is admitted while others run. Trades a later start for fewer
     preemptions."""
     policy: str = "prefill_first"
-    """Who is scheduled when; one of ``POLICIES``."""
+    """Who is scheduled when; one of ``POLICIES``, or ``module:Class``, a ``Scheduler`` of one's own."""
     admit_by: str = "prompt"
     """What must fit the KV pool for a request to be admitted: its whole prompt, or only its next chunk; one of
     ``ADMISSIONS``. Not for prefill_first."""
@@ -129,6 +135,7 @@ class Config:
         for name in ("enable_prefix_caching", "enforce_eager", "lookahead"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "true or false")
+        check_name("policy", self.policy, POLICIES)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(name, getattr(self, name), f"one of {', '.join(allowed)}")
@@ -143,9 +150,9 @@ class Config:
     def _check_policy_options(self) -> None:
         if not is_number(self.ageing) or (self.ageing < 0 and self.ageing != -1):
             raise ConfigError("ageing", self.ageing, "a number from 0 upward, or -1 for the policy's own")
-        for name in dict.fromkeys(chain.from_iterable(OPTIONS_OF_POLICIES.values())):
+        for name in _ALL_OPTIONS_OF_POLICIES:
             chosen = getattr(self, name)
-            if name not in OPTIONS_OF_POLICIES[self.policy] and chosen != getattr(Config, name):
+            if name not in _options_of(self.policy) and chosen != getattr(Config, name):
                 having = [policy for policy, names in OPTIONS_OF_POLICIES.items() if name in names]
                 raise ConfigError(name, chosen, f"only for policy {', '.join(having)}; this is {self.policy}")
 
@@ -165,15 +172,15 @@ class Config:
     @property
     def ageing_per_step(self) -> float:
         """``ageing``, with the policy's own in place of -1."""
-        return _OWN_AGEING[self.policy] if self.ageing == -1 else self.ageing
+        return _OWN_AGEING.get(self.policy, 0.0) if self.ageing == -1 else self.ageing
 
     def with_policy(self, policy: str) -> Config:
         """The same options under another policy. What it does not have, and ``ageing``, which means something else to
         each, goes back to its default."""
         if policy == self.policy:
             return self
-        kept = set(OPTIONS_OF_POLICIES.get(policy, ())) - {"ageing"}
-        dropped = {name: getattr(Config, name) for name in OPTIONS_OF_POLICIES[self.policy] if name not in kept}
+        kept = set(_options_of(policy)) - {"ageing"}
+        dropped = {name: getattr(Config, name) for name in _options_of(self.policy) if name not in kept}
         return replace(self, policy=policy, **dropped)
 
     def for_positions(self, num_positions: int, default: int = MAX_WHOLE_NUMBER) -> Config:
@@ -201,7 +208,7 @@ class Config:
         }
 
     def _policy_options(self) -> dict[str, Any]:
-        names = OPTIONS_OF_POLICIES[self.policy]
+        names = _options_of(self.policy)
         return {name: self.ageing_per_step if name == "ageing" else getattr(self, name) for name in names}
 
     @classmethod

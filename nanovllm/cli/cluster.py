@@ -20,7 +20,7 @@ from nanovllm.cli.console import (
     printed_at_the_end,
 )
 from nanovllm.cli.metrics_table import duration, print_metrics, print_speed
-from nanovllm.errors import ConfigError
+from nanovllm.own_classes import check_name
 
 if TYPE_CHECKING:
     from nanovllm.config import Config
@@ -42,12 +42,11 @@ class ClusterInput:
     replicas: int = 1
     """Run so many engines, each on modelled GPUs of its own, behind a router."""
     router: str = "round_robin"
-    """Which replica gets a request. One of ``ROUTERS``."""
+    """Which replica gets a request. One of ``ROUTERS``, or ``module:Class``, one's own."""
 
     def __post_init__(self) -> None:
         check_whole_number("replicas", self.replicas, 1, MAX_REPLICAS)
-        if self.router not in ROUTERS:
-            raise ConfigError("router", self.router, f"one of {', '.join(ROUTERS)}")
+        check_name("router", self.router, ROUTERS)
 
     def trace_paths(self, path: Path | None) -> list[Path]:
         """The file for the trace of each replica: ``run.jsonl`` itself for one, else ``run.replica-0.jsonl`` ..."""
@@ -55,7 +54,7 @@ class ClusterInput:
             return []
         if self.replicas == 1:
             return [path]
-        compression = path.suffix if path.suffix in (".gz", ".zst") else ""
+        compression = path.suffix if path.suffix == ".gz" else ""
         bare = path.with_name(path.name.removesuffix(compression))
         width = len(str(self.replicas - 1))
         names = (f"{bare.stem}.replica-{index:0{width}}{bare.suffix}" for index in range(self.replicas))

@@ -22,6 +22,7 @@ from nanovllm.cli.options import takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.config import OPTIONS_OF_POLICIES, POLICIES, Config
 from nanovllm.errors import ConfigError
+from nanovllm.own_classes import check_name
 
 if TYPE_CHECKING:
     from nanovllm.trace.latency import Latency
@@ -49,7 +50,12 @@ class _Run(NamedTuple):
 def policies(
     workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
     policies: Annotated[
-        str, typer.Option("--policies", metavar="POLICY,...", help=f"Which policies: {', '.join(POLICIES)}.")
+        str,
+        typer.Option(
+            "--policies",
+            metavar="POLICY,...",
+            help=f"Which policies: {', '.join(POLICIES)}, or module:Class for one's own.",
+        ),
     ] = "prefill_first,mixed",
     gpu: Annotated[str, typer.Option(help="The card to model; an unknown name lists all.")] = "h200",
     figure: Annotated[
@@ -91,8 +97,9 @@ def policies(
 def _parse_policies(text: str) -> list[str]:
     names = [word.strip() for word in text.split(",")]
     for name in names:
-        if name not in POLICIES or names.count(name) > 1:
-            raise ConfigError("policies", text, f"some of {', '.join(POLICIES)}, each once")
+        check_name("policies", name, POLICIES)
+        if names.count(name) > 1:
+            raise ConfigError("policies", text, "each once")
     return names
 
 

@@ -11,7 +11,7 @@ from nanovllm.engine.backend import AsynchronousBackend, Backend, ObservedBacken
 from nanovllm.engine.clock import Clock, WallClock
 from nanovllm.engine.held_events import HeldEvents
 from nanovllm.engine.lookahead import Lookahead
-from nanovllm.engine.policies import SCHEDULERS
+from nanovllm.engine.policies import find_scheduler
 from nanovllm.engine.request import Request
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence
@@ -45,7 +45,7 @@ class Engine:
         self.rejected: list[tuple[RequestId, RequestError]] = []
         self.vocab_size = vocab_size
         self._emit = emit
-        make_scheduler = SCHEDULERS[config.policy] if scheduler is None else scheduler
+        make_scheduler = find_scheduler(config.policy) if scheduler is None else scheduler
         if config.lookahead and isinstance(backend, AsynchronousBackend):
             events = None if emit is None else HeldEvents(emit)
             self._emit = None if events is None else events.take

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nanovllm.config import DEFAULT_MODEL_LEN, Config
+from nanovllm.engine.policies import find_scheduler
 from nanovllm.llm.generator import TextGenerator
 from nanovllm.llm.text_engine import TextEngine
 from nanovllm.llm.tokenizer import load_tokenizer
@@ -48,6 +49,7 @@ class LLM(TextGenerator):
         from nanovllm.runner.model_runner import ModelRunner
 
         config = Config.from_options(model=os.fspath(model), **options)
+        find_scheduler(config.policy)  # whose mistakes shall not wait for a model to be loaded
         path = resolve_model(config.model)
         num_positions = ModelSpec.from_directory(path).max_position_embeddings
         config = config.for_positions(num_positions, DEFAULT_MODEL_LEN)

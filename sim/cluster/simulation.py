@@ -14,6 +14,7 @@ from nanovllm.config import Config
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.errors import ConfigError, RequestError
 from nanovllm.model_spec import ModelSpec
+from nanovllm.own_classes import check_name, import_class
 from nanovllm.trace.events import AnyEvent, Emit, RequestId
 from nanovllm.trace.recorder import Batches, EmitAll, tee
 from sim.cluster.cluster import run_cluster
@@ -95,10 +96,10 @@ def simulate_cluster(
     """Run ``workload`` on ``num_replicas`` equal engines, each on its own modelled GPU (or
     ``config.tensor_parallel_size`` of them), behind a router.
 
-    ``router``: a name of ``ROUTERS``, or what makes one of one's own. ``emits`` has for each replica one that is called
-    with each of its events, ``listeners`` some that are called with some thousand at a time, which is faster. The other
-    arguments are those of ``sim.simulate``, which does the same with one replica. Requests must arrive in seconds, not
-    by steps. Same arguments, same events.
+    ``router``: a name of ``ROUTERS``, one's own class as ``module:Class``, or what makes one. ``emits`` has for each
+    replica one that is called with each of its events, ``listeners`` some that are called with some thousand at a time,
+    which is faster. The other arguments are those of ``sim.simulate``, which does the same with one replica. Requests
+    must arrive in seconds, not by steps. Same arguments, same events.
 
     Raises ``UserError`` for what cannot be used; a request that can never run is in ``rejected``.
     """
@@ -139,9 +140,13 @@ def simulate_cluster(
 
 
 def _find_router(name: str) -> RouterFactory:
-    if name not in ROUTERS:
-        raise ConfigError("router", name, f"one of {', '.join(ROUTERS)}")
-    return ROUTERS[name]
+    check_name("router", name, ROUTERS)
+    if name in ROUTERS:
+        return ROUTERS[name]
+    found = import_class("router", name)
+    if not callable(getattr(found, "route", None)):
+        raise ConfigError("router", name, "a class with a method route is needed, see sim.cluster.Router")
+    return found
 
 
 def _make_replica(

@@ -10,6 +10,7 @@ import msgspec
 import xxhash
 
 from nanovllm.errors import UserError
+from nanovllm.own_classes import is_class_name, source_file
 from nanovllm.version import __version__
 from sim.sweeps.settings import CellSettings, Value, check_settings
 
@@ -54,6 +55,9 @@ def _canonical(cell: CellSettings, digests: FileDigests) -> dict[str, Any]:
             content[part][name] = digests.of(content[part][name])
     if cell.config.model and Path(cell.config.model).is_dir():
         content["config"]["model"] = digests.of(cell.config.model)
+    for part, name in (("config", "policy"), ("deployment", "router")):
+        if is_class_name(content[part][name]) and (source := source_file(content[part][name])) is not None:
+            content[part][name] += f" {digests.of(source)}"
     return content
 
 

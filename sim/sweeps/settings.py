@@ -17,6 +17,7 @@ import msgspec
 from nanovllm.checks import check_whole_number, is_number
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
+from nanovllm.own_classes import check_name
 from nanovllm.trace.slo import SLO_OPTIONS, Slo
 from sim.cluster import ROUTERS
 from sim.cluster.simulation import MAX_REPLICAS
@@ -42,8 +43,7 @@ class Deployment:
     def __post_init__(self) -> None:
         find_gpu(self.gpu)
         check_whole_number("replicas", self.replicas, 1, MAX_REPLICAS)
-        if self.router not in ROUTERS:
-            raise ConfigError("router", self.router, f"one of {', '.join(ROUTERS)}")
+        check_name("router", self.router, ROUTERS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from nanovllm.cli import cluster
 from nanovllm.cli.cluster import ClusterInput
+from nanovllm.config import Config
+from nanovllm.engine.request import Request
 from nanovllm.trace.events import RequestAdded
 from nanovllm.trace.jsonl import read_trace
-from sim.cluster import simulation
+from sim.cluster import ReplicaView, Route, simulation
 from tests.cli.conftest import RunCommand
 
 
@@ -87,6 +90,8 @@ def test_names_of_traces_keep_their_order_and_their_ending() -> None:
             "--replicas 2 --router best",
             "router='best' is not allowed: one of round_robin, least_loaded, prefix_aware",
         ),
+        ("--replicas 2 --router pathlib:Pat", "router='pathlib:Pat' is not allowed: module 'pathlib' has no class"),
+        ("--replicas 2 --router pathlib:Path", "router='pathlib:Path' is not allowed: a class with a method route"),
         ("--replicas 2 --live", "live=True is not allowed: with one replica only"),
         ("--replicas 2 --outputs trace.jsonl", "outputs='trace.jsonl' is not allowed: with one replica only"),
         ("--replicas 2 --policy fifo", "policy='fifo' is not allowed"),
@@ -96,6 +101,22 @@ def test_mistakes_are_one_line(words: str, problem: str, load: Path, run: RunCom
     outcome = run("simulate", load, *words.split())
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
     assert outcome.err.startswith(f"error: {problem}")
+
+
+class LastReplica:
+    """A router of one's own."""
+
+    def __init__(self, config: Config, num_replicas: int) -> None:
+        self._last = num_replicas - 1
+
+    def route(self, request: Request, replicas: Sequence[ReplicaView]) -> Route:
+        return Route(self._last)
+
+
+def test_a_router_of_ones_own_by_its_name(load: Path, run: RunCommand) -> None:
+    outcome = run("simulate", load, *SMALL, "--replicas", 3, "--router", f"{__name__}:LastReplica", "--json")
+    told = json.loads(outcome.out)
+    assert [replica["num_requests"] for replica in told["replicas"]] == [0, 0, 6]
 
 
 def test_arrivals_by_step_need_one_engine(workload: Path, run: RunCommand) -> None:

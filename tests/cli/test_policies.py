@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from pathlib import Path
 
 import pytest
 
+from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.scheduler import Scheduler
+from nanovllm.trace.events import TraceStarted
+from nanovllm.trace.jsonl import read_trace
 from tests.cli.conftest import RunCommand
 
 
@@ -34,6 +39,47 @@ def test_a_figure_is_drawn(workload: Path, tmp_path: Path, run: RunCommand) -> N
     assert path.read_bytes() != around_all
 
 
+class ShortestPromptFirst(Scheduler):
+    """A policy of one's own."""
+
+    def schedule(self) -> ScheduledBatch:
+        self.waiting = deque(sorted(self.waiting, key=lambda seq: (not seq.block_table, seq.num_tokens)))
+        return super().schedule()
+
+
+OWN = f"{__name__}:ShortestPromptFirst"
+
+
+def test_a_policy_of_ones_own_by_its_name(workload: Path, tmp_path: Path, run: RunCommand) -> None:
+    words = ("--max-num-seqs", 1, "--json")
+    told = json.loads(run("policies", workload, "--policies", f"prefill_first,{OWN}", *words).out)["policies"]
+    assert [each["policy"] for each in told] == ["prefill_first", OWN]
+    assert told[0]["metrics"]["queueing_s"]["mean"] > told[1]["metrics"]["queueing_s"]["mean"]
+    path = tmp_path / "own.jsonl"
+    outcome = run("simulate", workload, "--policy", OWN, "--trace", path, *words)
+    assert json.loads(outcome.out)["metrics"] == told[1]["metrics"]
+    header = read_trace(path).events[0]
+    assert isinstance(header, TraceStarted)
+    assert header.policy == OWN
+
+
+@pytest.mark.parametrize(
+    ("command", "policy", "reason"),
+    [
+        ("simulate", "no_such_module:Own", "module 'no_such_module' cannot be imported (ModuleNotFoundError: "),
+        ("simulate", f"{__name__}:Own", f"module {__name__!r} has no class 'Own'"),
+        ("generate", f"{__name__}:Path", "a subclass of nanovllm.engine.scheduler.Scheduler is needed"),
+    ],
+)
+def test_a_policy_that_is_none(command: str, policy: str, reason: str, workload: Path, run: RunCommand) -> None:
+    if command == "generate":
+        pytest.importorskip("torch", reason="needs torch")
+        pytest.importorskip("transformers", reason="needs transformers")
+    outcome = run(command, workload, "--policy", policy)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith(f"error: policy={policy!r} is not allowed: {reason}")
+
+
 def test_a_request_that_can_never_run_is_told_once(workload: Path, run: RunCommand) -> None:
     outcome = run("policies", workload, "--max-model-len", 50)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
@@ -43,7 +89,7 @@ def test_a_request_that_can_never_run_is_told_once(workload: Path, run: RunComma
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("--policies fifo", "policies='fifo' is not allowed: some of prefill_first, mixed, priority, shortest_first"),
+        ("--policies fifo", "policies='fifo' is not allowed: one of prefill_first, mixed, priority, shortest_first"),
         ("--policies mixed,mixed", "policies='mixed,mixed' is not allowed"),
         ("--window 3", "window='3' is not allowed: the first and the last second, such as 12:30.5"),
         ("--window 5:2", "window='5:2' is not allowed"),

@@ -192,7 +192,10 @@ def _num_common_blocks(a: list[int], b: list[int], block_size: int) -> int:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"router": "fastest"}, "router='fastest' is not allowed: one of round_robin, least_loaded, prefix_aware"),
+        (
+            {"router": "fastest"},
+            "router='fastest' is not allowed: one of round_robin, least_loaded, prefix_aware, or module:Class",
+        ),
         ({"num_replicas": 0}, "replicas=0 is not allowed: a whole number from 1 upward"),
         ({"num_replicas": 2000}, "replicas=2000 is not allowed: at most 1024"),
     ],
