@@ -32,6 +32,7 @@ def choose_cost_model(
     if table is not None:
         tables = read_latency_tables(table)
         spec = find_spec(config.model or tables.model)
+        _check_num_gpus(config, 1)
         cost_model = Table.of_vllm(tables, spec, config.max_num_seqs)
         return ChosenCostModel(replace(config, model=config.model or tables.model), spec, cost_model)
     if calibration is not None:
@@ -44,11 +45,18 @@ def _choose_calibrated(config: Config, path: Path) -> ChosenCostModel:
     calibration = read_calibration(path)
     name = config.model or calibration.model
     cost_model = calibration.cost_model(name)
+    _check_num_gpus(config, calibration.num_gpus)
     num_blocks = config.num_kvcache_blocks
     if num_blocks == -1 and config.kvcache_block_size == calibration.block_size:
         num_blocks = calibration.num_blocks
     config = replace(config, model=name, num_kvcache_blocks=num_blocks)
     return ChosenCostModel(config, find_spec(name), cost_model)
+
+
+def _check_num_gpus(config: Config, measured: int) -> None:
+    if config.tensor_parallel_size != measured:
+        allowed = f"{measured}, as when the times were measured; the roofline knows other sizes"
+        raise ConfigError("tensor_parallel_size", config.tensor_parallel_size, allowed)
 
 
 def find_spec(name: str) -> ModelSpec:

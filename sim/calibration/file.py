@@ -62,6 +62,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if sorted(getattr(self, name)) != sorted(KINDS):
                 raise ValueError(f"{name} must have {', '.join(KINDS)}")
 
+    @property
+    def num_gpus(self) -> int:
+        """How many cards computed each step."""
+        return int(self.facts.get("tensor_parallel_size", 1))
+
     def cost_model(self, model: str) -> Fitted:
         """The cost model for ``model``. Raises ``ConfigError`` if another one was measured."""
         if short_name(model) != short_name(self.model):
