@@ -1,8 +1,12 @@
-"""Ctrl-C, which a terminal sends to all processes that a simulation is spread over: only the first answers it."""
+"""How processes end that a simulation is spread over: with the first one, which alone answers a Ctrl-C, though all of
+them get it from the terminal."""
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -24,3 +28,14 @@ def end_on_interrupt() -> None:
     """Let a process that was started so end at a Ctrl-C after all, without a word."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def end_with(parent: int) -> None:
+    """Let this process end with the one that asked for it, however that ends. ``parent``: its process id."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -16,7 +17,7 @@ from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.pool import MAX_NUM_BLOCKS
 from sim.cost_models import CostModel
 from sim.hardware import GPU
-from sim.interrupts import end_on_interrupt, starting_processes
+from sim.interrupts import end_on_interrupt, end_with, starting_processes
 from sim.prefix_reuse.account import ReuseAccount
 from sim.prefix_reuse.observer import ReuseObserver
 from sim.processors import num_processors
@@ -84,13 +85,18 @@ def reuse_by_pool(run: ReuseRun, sizes: Sequence[int], max_processes: int | None
     if num_processes < 2:
         yield from (account_for_reuse(run, size) for size in sizes)
         return
-    with ProcessPoolExecutor(num_processes, get_context("spawn"), initializer=end_on_interrupt) as executor:
+    with ProcessPoolExecutor(num_processes, get_context("spawn"), _begin, (os.getpid(),)) as executor:
         with starting_processes():
             accounts = executor.map(account_for_reuse, [run] * len(sizes), sizes)
         try:
             yield from accounts
         except BrokenProcessPool:
             raise WorkerError("a process that simulated a pool was killed, for want of memory perhaps") from None
+
+
+def _begin(parent: int) -> None:
+    end_with(parent)
+    end_on_interrupt()
 
 
 def num_blocks_for_all(run: ReuseRun) -> int:

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import threading
-import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nanovllm.errors import ConfigError, WorkerError
-from sim.interrupts import starting_processes
+from sim.interrupts import end_with, starting_processes
 from sim.sweeps.row import Row, run_cell
 from sim.sweeps.sweep import Cell
 
@@ -40,7 +39,7 @@ def in_processes(cells: Sequence[Cell], num_jobs: int) -> Generator[Row]:
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     directory = str(Path.cwd())
-    with parallel_config("loky", n_jobs=num_jobs, initializer=_follow, initargs=(os.getpid(),)):
+    with parallel_config("loky", n_jobs=num_jobs, initializer=end_with, initargs=(os.getpid(),)):
         compute = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
         with starting_processes():
             rows = compute(delayed(_run_in)(directory, cell) for cell in cells)
@@ -140,14 +139,3 @@ def _run_in(directory: str, cell: Cell) -> Row:
     with suppress(FileNotFoundError):
         os.chdir(directory)
     return run_cell(cell)
-
-
-def _follow(parent: int) -> None:
-    """Let a process end with the one that asked for it, however that ends."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -30,6 +32,27 @@ def test_one_that_may_end_ends_without_a_word() -> None:
     with starting_processes():
         process = subprocess.run([sys.executable, "-u", "-c", script], capture_output=True, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (-signal.SIGINT, b"False\n", b"")
+
+
+@pytest.mark.parametrize(
+    "begin", ["from sim.interrupts import end_with", "from sim.prefix_reuse.measure import _begin"]
+)
+def test_a_process_ends_with_the_one_that_is_killed(begin: str) -> None:
+    child = f"import signal, sys; {begin} as begin; begin(int(sys.argv[1])); print(flush=True); signal.pause()"
+    parent = (
+        "import os, signal, subprocess, sys\n"
+        f"process = subprocess.Popen([sys.executable, '-c', {child!r}, str(os.getpid())], stdout=subprocess.PIPE)\n"
+        "process.stdout.readline()\n"
+        "print(process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    told = subprocess.run([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        descriptor = os.pidfd_open(int(told.stdout))
+    except ProcessLookupError:
+        return
+    assert select.select([descriptor], [], [], 60)[0], "the process goes on"
+    os.close(descriptor)
 
 
 def test_the_processes_of_a_pool_are_started_so() -> None:
