@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from nanovllm.cli import workload_input
+from sim.readers import any_format
 from sim.workload import read_workload
 from tests.cli.conftest import RunCommand
 from tests.cli.test_errors import assert_refused
@@ -105,3 +107,7 @@ def test_models_are_listed(run: RunCommand) -> None:
     assert {"name": "qwen3-0.6b", "num_parameters": 596049920}.items() <= next(
         row for row in rows if row["name"] == "qwen3-0.6b"
     ).items()
+
+
+def test_formats_are_those_that_are_read() -> None:
+    assert workload_input.FORMATS == any_format.FORMATS
