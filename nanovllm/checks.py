@@ -30,6 +30,11 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can tell the text: names of files in another encoding have bytes in them that it cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8") == text
+
+
 def check_whole_number(
     name: str, value: object, low: int, high: int = MAX_WHOLE_NUMBER, *, allowed: str | None = None
 ) -> None:

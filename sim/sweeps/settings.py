@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from nanovllm.checks import check_whole_number, is_number
+from nanovllm.checks import check_whole_number, is_number, is_unicode
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
 from nanovllm.own_classes import check_name
@@ -115,6 +115,8 @@ def read_setting(name: str, value: object) -> tuple[str, Value]:
         converted: Value = msgspec.convert(value, annotation, strict=not isinstance(value, str))
     except msgspec.ValidationError:
         raise ConfigError(known, value, f"{_IN_WORDS[_plain(choices)]} is needed") from None
+    if isinstance(converted, str) and not is_unicode(converted):
+        raise ConfigError(known, value, "a text that UTF-8 can tell is needed: stores and tables hold no other")
     return known, converted
 
 

@@ -114,6 +114,8 @@ def test_a_key_knows_what_is_in_the_file_of_ones_own_class(
         ({"arrivals": "poisson:2", "rate": 3}, {}, "arrivals='poisson:2' is not allowed: not together with rate"),
         ({"num_turns": 3}, {}, "num_turns='3' is not allowed: it is not for drawn requests"),
         ({"workload": "a", "num_sessions": 3}, {}, "num_sessions=3 is not allowed: not together with workload"),
+        ({"workload": "b\udcff.jsonl"}, {}, "a text that UTF-8 can tell is needed"),
+        ({}, {"calibration": ["\ud800"]}, "a text that UTF-8 can tell is needed"),
         ({"workload": "a", "end_s": 0}, {}, "end_s=0.0 is not allowed: a number of seconds above start_s=0.0"),
         ({"workload": "a", "trace_seed": -1}, {}, "trace_seed=-1 is not allowed"),
         ({"num_agents": 2, "token_s": -1}, {}, "token_s=-1.0 is not allowed: a number of seconds from 0 upward"),
