@@ -80,15 +80,15 @@ def policies(
     """
     names = _parse_policies(policies)
     seconds = None if window is None else _parse_window(window)
-    _check_figure(figure, workload, costs)
+    _check_figure(figure, len(names), workload, costs)
     runs = [_run(workload, config.with_policy(name), gpu, costs, reading) for name in names]
-    if figure is not None:
-        _draw(runs, seconds, figure)
     if as_json:
         print_json({"policies": [{"policy": run.policy, "metrics": run.metrics.to_dict()} for run in runs]})
     else:
         _print(runs)
         print_line(f"simulated in {duration(sum(run.result.loop_time_s for run in runs))}")
+    if figure is not None:  # last: where there is nothing to draw, there are figures to read
+        _draw(runs, seconds, figure)
     rejected = runs[0].result.rejected
     print_refusals(rejected)
     return EXIT_USER_ERROR if rejected else 0
@@ -113,12 +113,15 @@ def _parse_window(text: str) -> tuple[float, float]:
     return start_s, end_s
 
 
-def _check_figure(figure: Path | None, workload: Path, costs: CostModelInput) -> None:
+def _check_figure(figure: Path | None, num_policies: int, workload: Path, costs: CostModelInput) -> None:
     refuse_overwriting(figure, workload, *costs.files)
     if figure is not None:
         from viz.figures.plot import check_picture
+        from viz.palette import SERIES
 
         check_picture(figure)
+        if num_policies > len(SERIES):
+            raise ConfigError("figure", str(figure), f"for at most {len(SERIES)} policies, here are {num_policies}")
 
 
 def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, reading: WorkloadInput) -> _Run:

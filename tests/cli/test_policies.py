@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nanovllm.config import POLICIES
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.trace.events import TraceStarted
@@ -37,6 +38,24 @@ def test_a_figure_is_drawn(workload: Path, tmp_path: Path, run: RunCommand) -> N
     assert run("policies", workload, "--figure", path, "--window", "0:0.01").code == 0
     assert path.read_bytes()[:8] == around_all[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.read_bytes() != around_all
+
+
+def test_more_policies_than_colours_are_refused_before_they_run(
+    workload: Path, tmp_path: Path, run: RunCommand
+) -> None:
+    path = tmp_path / "gaps.png"
+    outcome = run("policies", workload, "--policies", ",".join(POLICIES), "--figure", path)
+    assert (outcome.code, outcome.out, path.exists()) == (2, "", False)
+    assert "is not allowed: for at most 3 policies, here are 4" in outcome.err
+
+
+def test_where_there_is_nothing_to_draw_there_are_figures_to_read(tmp_path: Path, run: RunCommand) -> None:
+    load = tmp_path / "load.jsonl"
+    load.write_text('{"id": 0, "prompt_len": 8, "max_tokens": 1}\n')
+    outcome = run("policies", load, "--figure", tmp_path / "gaps.png")
+    assert outcome.code == 2
+    assert "│ mixed " in outcome.out
+    assert "there is no gap, as no request got two tokens" in outcome.err
 
 
 class ShortestPromptFirst(Scheduler):
