@@ -62,7 +62,7 @@ def compare(
     changes = {"model": model, "num_kvcache_blocks": num_kvcache_blocks}
     chosen = {name: value for name, value in changes.items() if value is not None}
     config = run.config if policy is None else run.config.with_policy(policy)
-    config, spec, cost_model = costs.choose(replace(config, **chosen), "qwen3-0.6b")  # type: ignore[arg-type]
+    config, spec, cost_model = costs.choose(replace(config, **chosen))  # type: ignore[arg-type]
     with ExitStack() as resources:
         emit = None
         if trace is not None:

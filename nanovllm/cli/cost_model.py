@@ -50,8 +50,10 @@ class CostModelInput:
         """One of ``COST_MODELS``, not auto."""
         return "table" if self.table is not None else "fitted" if self.calibration is not None else "roofline"
 
-    def choose(self, config: Config, default_model: str) -> ChosenCostModel:
-        """Read the file; see ``sim.chosen_cost_model``."""
+    def choose(self, config: Config, default_model: str | None = None) -> ChosenCostModel:
+        """Read the file; see ``sim.chosen_cost_model``. ``default_model``: by default that of ``sim.simulate``."""
         from sim.chosen_cost_model import choose_cost_model
+        from sim.engine_setup import DEFAULT_MODEL
 
+        default_model = default_model or DEFAULT_MODEL
         return choose_cost_model(config, table=self.table, calibration=self.calibration, default_model=default_model)

@@ -131,7 +131,7 @@ def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, readin
     from viz.figures.token_times import TokenTimes
 
     collector, token_times = MetricsCollector(keep_requests=False), TokenTimes()
-    chosen = costs.choose(config, "qwen3-0.6b")
+    chosen = costs.choose(config)
     result = simulate(
         chosen.config,
         reading.read(workload),

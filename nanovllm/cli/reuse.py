@@ -61,14 +61,14 @@ def reuse(
     size = run.config.num_kvcache_blocks
     account = account_for_reuse(run, None if size == -1 else size)
     curve = list(_shown(reuse_by_pool(run, sizes), len(sizes)))
-    if figure is not None:
-        _draw([*curve, account], figure)
     if as_json:
         print_json({**_to_dict(account), "pools": [_to_dict(point) for point in curve]})
-        return
-    _print(account)
-    if curve:
-        _print_curve([*curve, account])
+    else:
+        _print(account)
+        if curve:
+            _print_curve([*curve, account])
+    if figure is not None:
+        _draw([*curve, account], figure)
 
 
 def _pool_sizes(text: str | None) -> list[int]:

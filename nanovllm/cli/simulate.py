@@ -90,7 +90,7 @@ def simulate(
     encode = None if tokenizer is None else _load_encoder(tokenizer)
     requests = reading.read(workload, allow_text=encode is not None)
     recorded = None if outputs is None else _read_outputs(outputs)
-    config, spec, cost_model = costs.choose(config, "qwen3-0.6b")
+    config, spec, cost_model = costs.choose(config)
     if cluster.replicas > 1:
         options = {"gpu": gpu, "model": spec, "cost_model": cost_model, "tokenize": encode}
         return simulate_replicas(cluster, config, requests, trace=trace, slo=slo, as_json=as_json, **options)
