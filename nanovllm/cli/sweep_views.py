@@ -49,6 +49,11 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 """Of a row: what the table shows, under which heading, and how. A column in which nothing is counted is left out."""
 
 
+_RATES = ("highest_rate", "lowest_failing_rate")
+"""Columns that count requests a second, as the setting ``rate`` does."""
+_SPELLING = {"gpus": "GPUs", "kv": "KV", "slo": "SLO"}
+
+
 def check_sort(sweep: Sweep, sort: str | None) -> None:
     """Raise ``ConfigError`` for what rows cannot be sorted by."""
     from sim.sweeps.table import columns_of
@@ -164,7 +169,18 @@ class SweepFigures:
         values = {(_told(row[vertical]), _told(row[horizontal])): row[self.value] for row in result.rows}
         rows = list(dict.fromkeys(row for row, _ in values))
         columns = list(dict.fromkeys(column for _, column in values))
-        return heatmap(values, rows=rows, columns=columns, names=(vertical, horizontal), title=self.value)
+        return heatmap(values, rows=rows, columns=columns, names=(vertical, horizontal), title=_in_words(self.value))
+
+
+def _in_words(column: str) -> str:
+    """What stands in a column, with its unit: ``Time to first token p99, s``."""
+    words = " ".join(_SPELLING.get(word, word) for word in column.removeprefix("num_").split("_"))
+    words = words[0].upper() + words[1:]
+    if column in _RATES:
+        return f"{words}, requests/s"
+    if column.endswith("_per_s"):
+        return words.removesuffix(" per s") + "/s"
+    return words.removesuffix(" s") + ", s" if column.endswith("_s") else words
 
 
 def _draw_pareto(result: SweepResult) -> Any:
@@ -173,9 +189,11 @@ def _draw_pareto(result: SweepResult) -> Any:
     rows = [row for row in result.rows if row[LATENCY] is not None]
     is_per_gpu = len({row["num_gpus"] for row in rows}) > 1
     group = _group_of(result.sweep, rows)
+    varied = result.sweep.varied
+    label_names = ", ".join(varied) if len(varied) > 1 else ""  # a single value is told with its name
     points = [
         ParetoPoint(
-            label=", ".join(_told(row[name]) for name in result.sweep.varied),
+            label=", ".join(_told(row[name]) if label_names else f"{name} {_told(row[name])}" for name in varied),
             throughput=row[THROUGHPUT] / (row["num_gpus"] if is_per_gpu else 1),
             latency_s=row[LATENCY],
             group="" if group is None else f"{group} {_told(row[group])}",
@@ -183,7 +201,7 @@ def _draw_pareto(result: SweepResult) -> Any:
         for row in rows
     ]
     throughput = "output tokens/s per GPU" if is_per_gpu else "output tokens/s"
-    return pareto(points, throughput=throughput, label_names=", ".join(result.sweep.varied))
+    return pareto(points, throughput=throughput, label_names=label_names)
 
 
 def _draw_cliff(result: SweepResult) -> Any:

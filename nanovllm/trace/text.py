@@ -79,7 +79,7 @@ def _in_words(name: str) -> str:
 def _heading(header: TraceStarted) -> str:
     model = f" with {header.model}" if header.model else ""
     options = ", ".join(f"{name} {value}" for name, value in header.config.items())
-    return f"run on {header.backend}{model}, policy {header.policy}: {options}"
+    return f"run on backend {header.backend}{model}, policy {header.policy}: {options}"
 
 
 class _StepText:

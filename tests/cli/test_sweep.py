@@ -103,6 +103,29 @@ def test_figures(run: RunCommand, tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths.values())
 
 
+@pytest.mark.parametrize(
+    ("value", "title"),
+    [
+        ("output_tokens_per_s", "Output tokens/s"),
+        ("time_to_first_token_p99_s", "Time to first token p99, s"),
+        ("num_preemptions", "Preemptions"),
+        ("peak_kv_use", "Peak KV use"),
+    ],
+)
+def test_a_heat_map_is_headed_by_words_and_a_unit(value: str, title: str, run: RunCommand, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra viz")
+    path = tmp_path / "map.svg"
+    assert run("sweep", *TWO_BY_TWO, "--heatmap", path, "--value", value).code == 0
+    assert f"<!-- {title} -->" in path.read_text(encoding="utf-8")
+
+
+def test_a_single_setting_is_told_with_its_name(run: RunCommand, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra viz")
+    path = tmp_path / "frontier.svg"
+    assert run("sweep", *SMALL, "--jobs", 1, "--vary", "max_num_seqs=1,2", "--pareto", path).code == 0
+    assert "<!-- max_num_seqs 2 -->" in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("why", ["prompt_len=5000", "tensor_parallel_size=3"])
 @pytest.mark.parametrize(
     "words",

@@ -21,7 +21,7 @@ def test_show_lists_every_step(trace: Path, run: RunCommand) -> None:
     outcome = run("trace", "show", trace)
     num_steps = sum(type(event).__name__ == "StepStarted" for event in read_trace(trace).events)
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.startswith("run on simulated")
+    assert outcome.out.startswith("run on backend simulated")
     assert sum(line.startswith("step ") for line in outcome.out.splitlines()) == num_steps
 
 

@@ -37,9 +37,10 @@ def heatmap(
     sheet = new_figure(width_in=2.2 + 0.95 * len(columns), height_in=1.5 + 0.42 * len(rows))
     ax = sheet.add_subplot()
     shade = _shading(min(numbers), max(numbers))
+    tell = _whole if all(float(number).is_integer() for number in numbers) else _rounded
     for y, row in enumerate(rows):
         for x, column in enumerate(columns):
-            _draw_place(ax, x, y, values.get((row, column)), shade)
+            _draw_place(ax, x, y, values.get((row, column)), shade, tell)
     ax.set_xlim(-0.5, len(columns) - 0.5)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xticks(range(len(columns)), columns)
@@ -62,12 +63,23 @@ def _shading(least: float, most: float) -> Callable[[float], float]:
     return lambda value: (value - least) / (most - least)
 
 
-def _draw_place(ax: Axes, x: int, y: int, value: float | None, shade: Callable[[float], float]) -> None:
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _rounded(value: float) -> str:
+    """To three digits, those before the point whole."""
+    return f"{value:#,.3g}".rstrip(".") if abs(value) < 999.5 else f"{value:,.0f}"
+
+
+def _draw_place(
+    ax: Axes, x: int, y: int, value: float | None, shade: Callable[[float], float], tell: Callable[[float], str]
+) -> None:
     from matplotlib.patches import Rectangle
 
     share = 0.0 if value is None else shade(value)
     colour = GROUND if value is None else mixed(palette.FREE.light, palette.PREFILL.light, share)
     ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor=GROUND, linewidth=1.5))
-    text = "×" if value is None else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    text = "×" if value is None else tell(value)
     ink = MUTED if value is None else GROUND if share > _DARK else INK
     ax.text(x, y, text, ha="center", va="center", fontsize=TEXT_PT, color=ink)

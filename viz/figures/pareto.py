@@ -92,7 +92,7 @@ def pareto(
     heading(
         ax, "Throughput against latency", _keys(looks), note=f"{len(points):,} runs, {len(frontier)} on the frontier"
     )
-    _list_frontier(beside, numbered, label_names)
+    _list_frontier(beside, numbered, len(frontier), label_names)
     return figure_of(ax)
 
 
@@ -173,9 +173,10 @@ def _draw_number(ax: Axes, number: int, point: ParetoPoint, look: Look, unit_s: 
     )
 
 
-def _list_frontier(ax: Axes, numbered: dict[int, ParetoPoint], label_names: str) -> None:
+def _list_frontier(ax: Axes, numbered: dict[int, ParetoPoint], num_on_frontier: int, label_names: str) -> None:
     ax.set_axis_off()
-    heading(ax, "The frontier", note=label_names)
+    counted = f": {len(numbered)} of {num_on_frontier}" if len(numbered) < num_on_frontier else ""
+    heading(ax, f"The frontier{counted}", note=label_names)
     for number, point in numbered.items():
         y = 1 - number / MAX_NUMBERED
         figures = f"{point.throughput:,.4g} per s, {_duration(point.latency_s)}"

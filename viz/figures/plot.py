@@ -206,5 +206,5 @@ def _describe(source: Source) -> str:
     header = events[0]
     assert isinstance(header, TraceStarted), f"{name}: the replay has seen to that"
     config = header.config
-    parts = [header.policy, header.model, f"on {header.backend}", f"{config['num_blocks']:,} blocks"]
+    parts = [header.policy, header.model, f"backend {header.backend}", f"{config['num_blocks']:,} blocks"]
     return ", ".join(part for part in parts if part)

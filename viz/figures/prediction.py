@@ -46,7 +46,6 @@ def prediction(
     panels = sheet.subplots(1, len(LATENCIES)).ravel().tolist()
     for ax, (name, pairs) in zip(panels, prediction_data(real, predicted).items(), strict=True):
         _draw_panel(ax, name, pairs)
-    panels[0].set_ylabel("predicted")
     return figure_of(panels[0])
 
 
@@ -71,6 +70,7 @@ def _draw_panel(ax: Axes, name: str, pairs: Sequence[tuple[float, float]]) -> No
     ax.set_xlim(*edges)
     ax.set_ylim(*edges)
     ax.set_xlabel(f"real ({unit})")
+    ax.set_ylabel(f"predicted ({unit})")
     total_real, total_predicted = map(sum, zip(*points, strict=True))
     mean_error = f"mean {total_predicted / total_real - 1:+.1%}, " if total_real else ""
     ax.annotate(

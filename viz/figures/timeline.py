@@ -88,12 +88,15 @@ def _round_step(least: float) -> int:
 def _keys(history: History, axis: StepAxis, rows: list[int], is_detailed: bool) -> list[Key]:
     lives = [history.requests[row] for row in rows]
     present = {span.activity for life in lives for span in spans_within(life, axis, len(history.steps))}
+    has_ends = any(life.end is not None and life.end - 1 in axis.positions for life in lives)
     has_hits = any(position in axis.positions for life in lives for position, _ in life.hits)
     keys = []
     for look in palette.ACTIVITIES:
         label = look.label.partition(":")[0]
         if look is palette.HIT and has_hits and is_detailed:
             keys.append(Key(look, label))
+        elif look is palette.FINISHED and has_ends and is_detailed:
+            keys.append(Key(look, label, is_glyph=True))
         elif look in (activity.look for activity in present):
             activity = Activity(look)
             bar = BARS[activity]

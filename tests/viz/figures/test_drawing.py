@@ -81,6 +81,13 @@ def test_a_large_run_becomes_an_image_in_which_rare_events_survive() -> None:
     assert texts_of(draw(events, "timeline")) >= {"60 requests, in order of arrival"}
 
 
+def test_the_key_of_a_timeline_knows_every_mark() -> None:
+    events = runs.a_bit_of_everything()
+    assert {"prefix hit", "prefill", "decode", "preempted", "finished"} <= texts_of(draw(events, "timeline"))
+    assert "finished" not in texts_of(draw(events, "timeline", steps=(0, 3))), "nobody has, by then"
+    assert "finished" not in texts_of(draw(simulated(num_requests=60), "timeline")), "an image has no marks"
+
+
 @settings(max_examples=20)
 @given(scenarios(), st.sets(st.sampled_from(KINDS), min_size=1, max_size=3), st.booleans())
 def test_any_run_can_be_drawn(scenario: Scenario, kinds: set[str], by_time: bool) -> None:

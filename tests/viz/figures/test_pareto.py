@@ -41,6 +41,7 @@ def test_a_frontier_is_numbered_and_listed() -> None:
         "1",
         "2",
         "3 runs, 2 on the frontier",
+        "The frontier",
         "100 per s, 100 ms",
         "a",
         "b",
@@ -52,7 +53,9 @@ def test_a_frontier_is_numbered_and_listed() -> None:
 
 def test_of_a_long_frontier_some_points_are_named() -> None:
     points = [ParetoPoint(f"run {i}", i + 1, i + 1) for i in range(100)]
-    named = [text for text in texts_of(pareto(points)) if text.startswith("run ")]
+    texts = texts_of(pareto(points))
+    assert {"100 runs, 100 on the frontier", f"The frontier: {MAX_NUMBERED} of 100"} <= texts
+    named = [text for text in texts if text.startswith("run ")]
     assert len(named) == MAX_NUMBERED
     assert {"run 0", "run 99"} <= set(named)
 
@@ -66,6 +69,16 @@ def test_a_heat_map_shows_every_number() -> None:
 
 def test_a_heat_map_of_equal_numbers() -> None:
     assert "3" in texts_of(heatmap({("a", "x"): 3.0}, rows=["a"], columns=["x"], names=("r", "c"), title="t"))
+
+
+def test_numbers_of_a_heat_map_are_told_alike() -> None:
+    def told(*numbers: float) -> set[str]:
+        columns = [str(place) for place in range(len(numbers))]
+        values = {("a", column): number for column, number in zip(columns, numbers, strict=True)}
+        return texts_of(heatmap(values, rows=["a"], columns=columns, names=("r", "c"), title="t")) - {*columns}
+
+    assert {"9.72", "11.0", "800", "1,234"} <= told(9.722, 10.98, 800.2, 1234.4)
+    assert {"9", "11", "1,234"} <= told(9, 11, 1234)
 
 
 def test_cliffs_of_several_loads() -> None:

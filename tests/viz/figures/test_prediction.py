@@ -46,6 +46,7 @@ def test_the_mean_error_stands_in_each_panel(spread: float) -> None:
     figure = prediction(rows(1.0, spread=spread), rows(1.1, spread=spread))
     assert flaws(figure) == []
     notes = {"mean +10.0%, 12 requests", "mean +10.0%, 11 requests"}
+    assert {"real (ms)", "predicted (ms)", "real (s)", "predicted (s)"} <= texts_of(figure)
     assert {*notes, "Time to first token", "Time per output token", "End-to-end latency"} <= texts_of(figure)
 
 
