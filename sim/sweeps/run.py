@@ -79,9 +79,10 @@ def run_sweep(
             rows[row["cell"]] = row
             if on_row is not None:
                 on_row(row)
+        in_order = [rows[cell.key] for cell in cells]
         if kept is not None:
-            kept.finish(cells)
-    return SweepResult(sweep=sweep, rows=[rows[cell.key] for cell in cells], num_reused=num_reused)
+            kept.finish(in_order)
+    return SweepResult(sweep=sweep, rows=in_order, num_reused=num_reused)
 
 
 def _reusable(store: Store, cells: Sequence[Cell], retry_failed: bool) -> dict[str, Row]:

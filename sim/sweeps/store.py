@@ -19,7 +19,7 @@ from nanovllm.errors import FileError, UserError
 from nanovllm.trace.packed import written_whole
 from nanovllm.version import __version__
 from sim.sweeps.row import Row
-from sim.sweeps.sweep import Cell, Sweep
+from sim.sweeps.sweep import Sweep
 from sim.sweeps.table import read_rows, write_rows
 
 RESULTS = "results.parquet"
@@ -65,12 +65,11 @@ class Store:
         """Store the row of a cell. Raises ``FileError``."""
         write_rows(self._part(row["cell"]), [row], self._names)
 
-    def finish(self, cells: Sequence[Cell]) -> None:
-        """Put the rows of these cells, which must all be there, into one file, in this order, and let all others go."""
+    def finish(self, rows: Sequence[Row]) -> None:
+        """All cells have been computed: put their rows into one file, in this order, and let all others go."""
         if not self._parts():
             return
-        rows = self.rows({cell.key for cell in cells})
-        write_rows(self.path / RESULTS, [rows[cell.key] for cell in cells], self._names)
+        write_rows(self.path / RESULTS, rows, self._names)
         for part in self._parts():
             part.unlink()
 

@@ -90,6 +90,14 @@ def test_other_columns_are_no_results(change: Callable[[Any], Any], part: str, r
     assert run_sweep(small_sweep(), store=store, num_jobs=1).num_reused == 0
 
 
+def test_a_part_that_is_damaged_meanwhile_is_in_the_results(expected: list[Row], tmp_path: Path) -> None:
+    def damage(row: Row) -> None:
+        (tmp_path / "parts" / f"{row['cell']}.parquet").write_bytes(b"PAR1")
+
+    run_sweep(small_sweep(), store=tmp_path, num_jobs=1, on_row=damage)
+    assert equal_rows(parquet.read_table(tmp_path / "results.parquet").to_pylist(), expected)
+
+
 def test_the_largest_seed_is_stored(tmp_path: Path) -> None:
     sweep = small_sweep(seed=[0, MAX_SEED], policy=["mixed"], max_num_seqs=[4])
     first = run_sweep(sweep, store=tmp_path, num_jobs=1)
