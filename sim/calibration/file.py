@@ -92,13 +92,17 @@ def measured_calibrations() -> list[str]:
     return sorted(path.stem for path in _MEASURED.glob("*.json"))
 
 
+def calibration_file(path: str | Path) -> Path:
+    """The file that a path or one of ``measured_calibrations`` names."""
+    return _MEASURED / f"{path}.json" if str(path) in measured_calibrations() else Path(path)
+
+
 def read_calibration(path: str | Path) -> Calibration:
     """Read a file, or one of ``measured_calibrations`` by its name. Raises ``CostTableError`` in one line for one that
     is missing, empty, foreign or impossible."""
-    if str(path) in measured_calibrations():
-        path = _MEASURED / f"{path}.json"
+    path = calibration_file(path)
     try:
-        data = Path(path).read_bytes().removeprefix(BOM_UTF8)  # some editors put one
+        data = path.read_bytes().removeprefix(BOM_UTF8)  # some editors put one
     except FileNotFoundError:
         names = ", ".join(measured_calibrations())
         raise CostTableError(path, f"no such file; calibrations that need none: {names}") from None

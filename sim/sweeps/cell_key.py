@@ -12,6 +12,7 @@ import xxhash
 from nanovllm.errors import UserError
 from nanovllm.own_classes import is_class_name, source_file
 from nanovllm.version import __version__
+from sim.calibration import calibration_file
 from sim.sweeps.settings import CellSettings, Value, check_settings
 
 SCHEMA = 1
@@ -50,6 +51,8 @@ def _canonical(cell: CellSettings, digests: FileDigests) -> dict[str, Any]:
         "slo": msgspec.to_builtins(cell.slo),
         "search": msgspec.to_builtins(cell.search),
     }
+    if cell.deployment.calibration:
+        content["deployment"]["calibration"] = str(calibration_file(cell.deployment.calibration))
     for part, name in (("deployment", "table"), ("deployment", "calibration"), ("load", "workload")):
         if content[part].get(name):
             content[part][name] = digests.of(content[part][name])

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanovllm.errors import ConfigError, UserError
+from sim.calibration import calibration_file
 from sim.sweeps import Sweep, run_cell
 from sim.sweeps.table import columns_of
 from tests.sim.sweeps.small import SETTINGS, small_sweep
@@ -74,6 +75,15 @@ def test_a_key_knows_what_files_hold_and_not_their_names(tmp_path: Path) -> None
     assert len(set(keys.values())) == 3
     (tmp_path / "a").write_text("z")
     assert Sweep(settings={"workload": str(tmp_path / "a")}).cells()[0].key not in keys.values()
+
+
+def test_a_key_knows_what_a_calibration_holds_that_is_named(tmp_path: Path) -> None:
+    name, path = "h200-qwen3-0.6b", tmp_path / "copied.json"
+    path.write_bytes(calibration_file(name).read_bytes())
+    named, copied = (Sweep(settings={"calibration": str(each)}).cells()[0].key for each in (name, path))
+    assert named == copied
+    path.write_bytes(path.read_bytes() + b" ")
+    assert Sweep(settings={"calibration": str(path)}).cells()[0].key != named
 
 
 @pytest.mark.parametrize("setting", ["policy", "router"])
