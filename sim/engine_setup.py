@@ -18,7 +18,7 @@ from nanovllm.engine.sequence import Sequence
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import Emit
 from sim.backend import SimulatedBackend
-from sim.cost_models import CostModel, RequestCostModel, Roofline
+from sim.cost_models import CostModel, MeasuredCostModel, RequestCostModel, Roofline
 from sim.hardware import GPU, find_gpu
 from sim.memory import num_kv_blocks_that_fit
 from sim.outputs import DrawnOutputs, RecordedOutputs
@@ -68,7 +68,8 @@ class Setup:
     def make_engine(self, emit: Emit | None, scheduler: type[Scheduler] | None = None) -> SimulatedEngine:
         """An engine that emits the header of its trace at once. Arguments as for ``Engine``."""
         clock = VirtualClock()
-        facts = {"hardware": self.gpu.name, "cost_model": type(self.cost_model).__name__}
+        measured_on = self.cost_model.hardware if isinstance(self.cost_model, MeasuredCostModel) else None
+        facts = {"hardware": measured_on or self.gpu.name, "cost_model": type(self.cost_model).__name__}
         backend = SimulatedBackend(clock, self.cost_model, self.answers, self.config.num_kvcache_blocks, facts=facts)
         options: dict[str, Any] = {"emit": emit, "vocab_size": self.model.vocab_size, "scheduler": scheduler}
         if isinstance(self.cost_model, RequestCostModel):

@@ -79,6 +79,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             sizes=self.sizes,
             misfit=self.misfit,
             block_size=block_size,
+            hardware=str(self.facts["device"]) if "device" in self.facts else None,
         )
 
 

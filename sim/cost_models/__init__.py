@@ -3,7 +3,17 @@
 from sim.cost_models.fitted import Fitted, Sizes
 from sim.cost_models.host import HostOverhead
 from sim.cost_models.roofline import Roofline
-from sim.cost_models.step_time import CostModel, RequestCostModel, StepTime
+from sim.cost_models.step_time import CostModel, MeasuredCostModel, RequestCostModel, StepTime
 from sim.cost_models.table import Table
 
-__all__ = ["CostModel", "Fitted", "HostOverhead", "RequestCostModel", "Roofline", "Sizes", "StepTime", "Table"]
+__all__ = [
+    "CostModel",
+    "Fitted",
+    "HostOverhead",
+    "MeasuredCostModel",
+    "RequestCostModel",
+    "Roofline",
+    "Sizes",
+    "StepTime",
+    "Table",
+]

@@ -172,6 +172,8 @@ class Fitted:
     """Of decode steps that share no blocks."""
     block_size: int | None = None
     """Of the KV pool, where leading blocks that several decodes share are read once; None where they are not."""
+    hardware: str | None = None
+    """On which the steps were measured."""
 
     def step_time(self, batch: ScheduledBatch) -> StepTime:
         """See ``CostModel``."""

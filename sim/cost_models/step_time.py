@@ -72,3 +72,13 @@ class RequestCostModel(CostModel, Protocol):
         """Seconds from the moment at which a request is handed over to the one at which it is in the queue. Nothing is
         decided meanwhile."""
         ...
+
+
+@runtime_checkable
+class MeasuredCostModel(CostModel, Protocol):
+    """One whose times were measured, on a card that it knows the name of."""
+
+    @property
+    def hardware(self) -> str | None:
+        """The card; None if nobody told."""
+        ...

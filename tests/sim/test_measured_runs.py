@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from nanovllm.config import Config
+from nanovllm.trace.events import TraceStarted
+from sim import simulate
 from sim.calibration import read_calibration
 from sim.comparison import compare, read_traced_run
+from sim.workload import WorkloadRequest
 
 RUNS = sorted((Path(__file__).parent / "h200").glob("*.nvtrace"))
 MODEL = "qwen3-0.6b"
@@ -23,3 +27,11 @@ def test_a_recorded_run_is_predicted(path: Path) -> None:
     assert abs(found.latencies["time per output token"].error("mean")) < 0.05
     assert abs(found.latencies["end to end"].error("mean")) < 0.05
     assert abs(found.latencies["time to first token"].error("p50")) < 0.10
+
+
+def test_a_simulation_tells_on_which_card_its_times_were_measured() -> None:
+    cost_model = read_calibration(f"h200-{MODEL}").cost_model(MODEL)
+    load = [WorkloadRequest(id=0, prompt_len=10, max_tokens=2)]
+    header = simulate(Config(), load, model=MODEL, gpu="l4", cost_model=cost_model).events[0]
+    assert isinstance(header, TraceStarted)
+    assert header.facts["hardware"] == "NVIDIA H200"
