@@ -63,7 +63,7 @@ def run(name: str, file: Path | None, num_requests: int, trace: Path) -> dict[st
         "output_tokens": metrics.output_tokens,
         "wall_s": wall_s,
         "cpu_s": sum(usage.ru_utime + usage.ru_stime for usage in usages),
-        "peak_memory_mb": max(usage.ru_maxrss for usage in usages) / 1e3,
+        "largest_process_mb": max(usage.ru_maxrss for usage in usages) * 1024 / 1e6,  # Linux tells KiB
         "trace_mb": trace.stat().st_size / 1e6,
     }
 
