@@ -55,7 +55,7 @@ def print_slo(slo: SloAttainment) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for field, limit_s in slo.limits.items():
-        table.add_row(LATENCIES[field], duration(limit_s), f"{slo.attainment_by_limit[field]:.1%}")
+        table.add_row(LATENCIES[field], f"{limit_s:g} s", f"{slo.attainment_by_limit[field]:.1%}")
     table.add_row("all of them", "", f"{slo.attainment:.1%} ({slo.num_met:,} of {slo.num_requests:,})")
     print_table(table)
     table = Table("within these limits", "")
@@ -98,11 +98,19 @@ def print_speed(time_s: float, loop_time_s: float) -> None:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it: ``12.3 ms``."""
+    """A time to three digits in the unit that suits it: ``12.3 ms``, ``2.00 s``."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= 0.9995 * size:  # what is less is less than 1 when rounded to three digits, too
-            return f"{seconds / size:,.3g} {unit}" if seconds < 999.5 * size else f"{seconds / size:,.0f} {unit}"
-    return f"{seconds * 1e6:.3g} µs"
+            return f"{significant(seconds / size, 3)} {unit}"
+    return f"{significant(seconds * 1e6, 3)} µs"
+
+
+def significant(value: float, num_digits: int) -> str:
+    """A number to so many digits, zeros at its end included, so that it is told like those beside it; those before the
+    point are never rounded away."""
+    if value == 0 or value >= 10**num_digits - 0.5:
+        return f"{value:,.0f}"
+    return f"{value:#,.{num_digits}g}".rstrip(".")
 
 
 def _latency_cells(latency: Latency | None) -> list[str]:
@@ -136,10 +144,17 @@ def _facts(metrics: Metrics, num_engines: int) -> dict[str, str]:
         "steps": f"{_counts(steps)}; {metrics.mean_tokens_per_step:,.1f} tokens each",
         "prefix cache": f"{metrics.hit_rate:.1%} of the prompt tokens found ({metrics.hit_tokens:,} of "
         f"{metrics.looked_up_tokens:,})",
-        "preemptions": f"{metrics.num_preemptions:,}, {metrics.recomputed_tokens:,} tokens recomputed; requests that "
-        f"it happened to: {metrics.num_preempted_requests:,}",
+        "preemptions": _preemptions(metrics),
         "KV pool": f"{metrics.mean_kv_use:.1%} in use on average, {metrics.peak_kv_use:.1%} at the most",
     }
+
+
+def _preemptions(metrics: Metrics) -> str:
+    if not metrics.num_preemptions:
+        return "none"
+    noun = "request" if metrics.num_preempted_requests == 1 else "requests"
+    of_whom = f"{metrics.num_preemptions:,}, of {metrics.num_preempted_requests:,} {noun}"
+    return f"{of_whom}; {metrics.recomputed_tokens:,} tokens recomputed"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanovllm.cli.console import print_line, print_table
-from nanovllm.cli.metrics_table import duration
+from nanovllm.cli.metrics_table import duration, significant
 from nanovllm.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MAX_GROUPS = 3
 
 
 def _per_second(value: float) -> str:
-    return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+    return significant(value, 4)
 
 
 def _share(value: float) -> str:
@@ -38,7 +38,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     THROUGHPUT: ("output tokens/s", _per_second),
     "time_to_first_token_p50_s": ("first token p50", duration),
     LATENCY: ("p99", duration),
-    "time_per_output_token_mean_s": ("a token", duration),
+    "time_per_output_token_mean_s": ("per output token", duration),
     "inter_token_latency_p99_s": ("gap p99", duration),
     "slo_attainment": ("met the SLO", _share),
     "goodput_requests_per_s": ("goodput/s", _per_second),

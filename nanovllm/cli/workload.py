@@ -10,6 +10,7 @@ import typer
 
 from nanovllm.cli.console import print_json, print_table, refuse_overwriting
 from nanovllm.cli.help import Command, examples
+from nanovllm.cli.metrics_table import duration
 from nanovllm.cli.options import takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.errors import printable
@@ -200,8 +201,13 @@ def check(
         return
     table = Table("", "", title=Text(printable(str(path))), show_header=False)
     for name, value in summary.to_dict().items():
-        table.add_row(name.replace("_", " "), "–" if value is None else f"{value:,}")
+        table.add_row(name.removesuffix("_s").replace("_", " "), _told(value))
     print_table(table)
+
+
+def _told(value: float | None) -> str:
+    """A count, or a time in seconds."""
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else duration(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nanovllm.cli.metrics_table import duration, print_metrics
+from nanovllm.cli.metrics_table import duration, print_metrics, significant
 from nanovllm.trace.metrics import compute_metrics
 from nanovllm.trace.slo import Slo
+from tests.trace.runs import preempting_run
 from tests.trace.test_metrics import RUN
 
 
@@ -16,9 +17,12 @@ from tests.trace.test_metrics import RUN
         (0.0, "0 µs"),
         (12.34e-6, "12.3 µs"),
         (0.9994e-3, "999 µs"),
-        (0.9996e-3, "1 ms"),
+        (0.9996e-3, "1.00 ms"),
         (0.0123, "12.3 ms"),
-        (0.9996, "1 s"),
+        (0.9996, "1.00 s"),
+        (2.0, "2.00 s"),
+        (0.02999, "30.0 ms"),
+        (99.96, "100 s"),
         (999.4, "999 s"),
         (999.6, "1,000 s"),
         (1234.5, "1,234 s"),
@@ -26,6 +30,19 @@ from tests.trace.test_metrics import RUN
 )
 def test_a_time_has_three_digits_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_numbers_of_a_column_have_as_many_digits() -> None:
+    told = {9.22: "9.220", 10.825: "10.82", 0.5: "0.5000", 999.96: "1,000", 12345.6: "12,346", 0: "0"}
+    assert {value: significant(value, 4) for value in told} == told
+
+
+def test_preemptions_are_told_with_those_they_happened_to(capsys: pytest.CaptureFixture[str]) -> None:
+    print_metrics(compute_metrics(preempting_run()))
+    [row] = [line for line in capsys.readouterr().out.splitlines() if "preemptions" in line]
+    assert "│ 1, of 1 request; 7 tokens recomputed " in row
+    print_metrics(compute_metrics(RUN))
+    assert "preemptions  │ none " in capsys.readouterr().out
 
 
 def test_limits_stand_with_the_requests_that_meet_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,13 @@ def test_check_sums_up_what_is_in_a_file(workload: Path, run: RunCommand) -> Non
     outcome = run("workload", "check", workload)
     assert outcome.code == 0
     assert "longest prompt tokens" in outcome.out
+    assert "│ last arrival step     │ 4 " in outcome.out
+
+
+def test_the_last_arrival_is_told_to_three_digits(run: RunCommand, tmp_path: Path) -> None:
+    path = tmp_path / "load.jsonl"
+    path.write_text('{"id": 0, "prompt_len": 4, "max_tokens": 1, "arrival": 76.97126103083886}\n')
+    assert "│ last arrival          │ 77.0 s " in run("workload", "check", path).out
 
 
 def test_models_are_listed(run: RunCommand) -> None:

@@ -127,8 +127,8 @@ def test_the_table_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     print_metrics(compute_metrics(RUN))
     table = capsys.readouterr().out.rpartition("time of a step")[2]
     assert [line.split() for line in table.splitlines() if "host" in line] == [
-        ["│", "│", "host", "│", "1", "s", "│", "1", "s", "│", "1", "s", "│", "│"],
-        ["│", "│", "host", "│", "2", "s", "│", "2", "s", "│", "2.98", "s", "│", "│"],
+        ["│", "│", "host", "│", "1.00", "s", "│", "1.00", "s", "│", "1.00", "s", "│", "│"],
+        ["│", "│", "host", "│", "2.00", "s", "│", "2.00", "s", "│", "2.98", "s", "│", "│"],
     ]
     assert "750 ms a step, 15.8%" in table
     print_metrics(compute_metrics(preempting_run()))
