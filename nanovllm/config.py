@@ -105,7 +105,8 @@ class Config:
     """Source of all draws of requests that bring no seed of their own."""
 
     model: str = ""
-    """A directory, a Hub name, or the built-in ``smollm2-135m``."""
+    """A directory or a name. To run: a name on the Hugging Face Hub, or the built-in ``smollm2-135m``; to simulate: one
+    that ``nanovllm models`` lists."""
     device: str = "auto"
     """One of ``DEVICES``. ``auto``: a CUDA card if there is one, else the CPU."""
     dtype: str = "auto"

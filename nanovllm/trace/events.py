@@ -139,7 +139,7 @@ class Preempted(Event, frozen=True, gc=False):
     """``request`` gives up its blocks so that ``for_request`` can go on, and stands at the head of ``waiting``.
 
     ``blocks`` in the order of release (a ``BlocksFreed`` with the same ids follows); ``tokens_lost``: tokens
-    whose KV it gives up; ``count``: the how-manieth preemption of this request.
+    whose KV it gives up; ``count``: how often the request has been preempted, this time too.
     """
 
     request: RequestId

@@ -28,7 +28,7 @@ class _Prompt(msgspec.Struct, gc=False):
     """A request's prompt while it is followed."""
 
     number: int
-    """The how-manieth of the workload, from 0."""
+    """In the workload, counted from 0."""
     ids: Sequence[int]
     hashes: list[int]
     is_repeat: list[bool]
