@@ -56,7 +56,7 @@ EVENTS: list[AnyEvent] = [
 ]
 
 LISTING = """\
-run on cpu with tiny, policy prefill_first: block_size 16, num_blocks 64
+run on backend cpu with tiny, policy prefill_first: block_size 16, num_blocks 64
 + request B: a prompt of 64 tokens, at most 8 to generate
 ! request D is refused: pool_too_small, needs 70 of 64 blocks
 ! request E is refused: too_long
