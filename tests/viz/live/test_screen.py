@@ -6,6 +6,7 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.style import Style
 
 from nanovllm.trace.events import RequestAdded, TraceStarted
 from tests.trace.runs import preempting_run
@@ -15,7 +16,7 @@ from viz import palette
 from viz.live.history import History
 from viz.live.player import Player
 from viz.live.screen import Scene, Screen
-from viz.live.theme import Theme
+from viz.live.theme import Theme, _style
 
 SIZES = [(80, 24), (100, 30), (200, 60)]
 
@@ -146,6 +147,9 @@ def test_names_from_a_trace_cannot_do_anything_to_the_terminal() -> None:
 
 
 def drawn(environment: dict[str, str]) -> str:
+    # rich's styles keep the codes of the first console that drew them, whatever colours the next one has.
+    _style.cache_clear()
+    Style._add.cache_clear()  # type: ignore[attr-defined]
     stream = io.StringIO()
     console = Console(
         file=stream, width=80, height=24, force_terminal=True, color_system="truecolor", _environ=environment
