@@ -122,7 +122,7 @@ def compute_metrics(events: Iterable[AnyEvent], source: object = "events", slo: 
 def summarize_run(collector: MetricsCollector) -> Metrics:
     """The figures of all that a collector has seen so far."""
     records = [*(record for record, _ in collector.ending), *collector.records.values()]
-    unfinished = [record.ended(None, collector.deadlines_s) for record in records]
+    unfinished = [record.ended(None, record.gaps_s(), collector.deadlines_s) for record in records]
     totals = collector.totals.with_unfinished(unfinished)
     num_completed, outcomes = totals.outcomes["completed"], totals.outcomes
     num_came = totals.num_requests + collector.num_rejected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from operator import sub
 from typing import Any
 
 from nanovllm.errors import TraceError
@@ -111,18 +110,18 @@ class MetricsCollector:
 
     def apply_all(self, events: Iterable[AnyEvent]) -> None:
         """Take in several events, which is faster than one by one. Raises as ``apply`` does."""
-        handlers = self._handlers
+        handlers, num_before = self._handlers, self._num_events
+        number = num_before  # of the event, as errors shall tell it
         try:
-            for event in events:
-                self._num_events += 1
+            for number, event in enumerate(events, num_before + 1):  # noqa: B007 - see above
                 handler = handlers.get(type(event))
                 if handler is not None:  # else of no interest
                     handler(event)
         except KeyError as error:
-            problem = f"names {error.args[0]!r}, which is not there"
-            raise TraceError(self._source, problem, self._num_events) from None
+            raise TraceError(self._source, f"names {error.args[0]!r}, which is not there", number) from None
         except BrokenLawError as broken:
-            raise TraceError(self._source, str(broken), self._num_events) from None
+            raise TraceError(self._source, str(broken), number) from None
+        self._num_events = number
 
     # ---- requests and steps ----------------------------------------------------------------------------------
 
@@ -208,15 +207,15 @@ class MetricsCollector:
 
     def _settle_ending(self) -> None:
         for record, reason in self.ending:
-            row = record.ended(reason, self.deadlines_s)
+            gaps_s = record.gaps_s()
+            row = record.ended(reason, gaps_s, self.deadlines_s)
             self.totals.take(row)
             if self.keeps_requests:
                 self.rows.append(row)
             if self.slo is not None:
                 self.slo.take(row)
             if row.outcome == "completed":
-                times = record.token_times
-                self.gaps.update(map(sub, times[1:], times))
+                self.gaps.update(gaps_s)
         self.ending = []
         if len(self.gaps) > MAX_DISTINCT:
             self.gaps = coarsened(self.gaps)

@@ -20,7 +20,7 @@ class PoolUse:
         self._in_use: set[int] = set()
         self._more_holders: dict[int, int] = {}
         """Block -> how many tables hold it besides the first, for those that several hold."""
-        self._cached: set[int] = set()
+        self._cached_in_use: set[int] = set()
         self._cached_free: set[int] = set()
 
     @property
@@ -38,6 +38,7 @@ class PoolUse:
         for block in self._in_use.intersection(blocks):
             self._more_holders[block] = self._more_holders.get(block, 0) + 1
         self._in_use.update(blocks)
+        self._cached_in_use |= self._cached_free.intersection(blocks)
         self._cached_free.difference_update(blocks)
 
     def allocate(self, blocks: Sequence[int]) -> None:
@@ -47,15 +48,16 @@ class PoolUse:
     def evict(self, event: BlockEvicted) -> None:
         """Forget the content of a free block. Raises ``BrokenLawError`` if there is none."""
         block = event.block
-        if block not in self._cached_free:
+        try:
+            self._cached_free.remove(block)
+        except KeyError:
             where = f"content {event.hash} of block {block} is evicted, but it"
-            raise BrokenLawError("eviction", f"{where} {'is in use' if block in self._cached else 'holds nothing'}")
-        self._cached_free.remove(block)
-        self._cached.remove(block)
+            what = "is in use" if block in self._cached_in_use else "holds nothing"
+            raise BrokenLawError("eviction", f"{where} {what}") from None
 
     def publish(self, blocks: Sequence[int]) -> None:
         """Let blocks in use hold content."""
-        self._cached.update(blocks)
+        self._cached_in_use.update(blocks)
 
     def release(self, blocks: Sequence[int]) -> None:
         """Take a reference from each block. Raises ``BrokenLawError`` for one that no table holds."""
@@ -65,7 +67,9 @@ class PoolUse:
         if self._more_holders:
             blocks = [block for block in blocks if not self._is_held_by_another(block)]
         self._in_use.difference_update(blocks)
-        self._cached_free.update(self._cached.intersection(blocks))
+        cached = self._cached_in_use.intersection(blocks)
+        self._cached_in_use -= cached
+        self._cached_free |= cached
 
     def _is_held_by_another(self, block: int) -> bool:
         """Whether a table still holds the block that one lets go."""

@@ -64,9 +64,15 @@ class RequestRecord(msgspec.Struct, gc=False):
     recomputed_tokens: int = 0
     token_times: list[float] = []
 
-    def ended(self, reason: str | None, deadlines_s: tuple[float, float] | None = None) -> RequestMetrics:
-        """The result. ``reason``: as in ``RequestFinished``, None if it did not end. ``deadlines_s``: of prefill and
-        decode, for the fluidity index."""
+    def gaps_s(self) -> list[float]:
+        """The times between its tokens."""
+        return [*map(sub, self.token_times[1:], self.token_times)]
+
+    def ended(
+        self, reason: str | None, gaps_s: list[float], deadlines_s: tuple[float, float] | None = None
+    ) -> RequestMetrics:
+        """The result. ``reason``: as in ``RequestFinished``, None if it did not end. ``gaps_s``: as ``gaps_s()`` tells
+        them. ``deadlines_s``: of prefill and decode, for the fluidity index."""
         times, outcome = self.token_times, OUTCOMES[reason] if reason is not None else "unfinished"
         spread = times[-1] - times[0] if times else 0.0
         return RequestMetrics(
@@ -82,7 +88,7 @@ class RequestRecord(msgspec.Struct, gc=False):
             time_to_first_token_s=times[0] - self.arrival if times else None,
             time_per_output_token_s=spread / (len(times) - 1) if len(times) > 1 else None,
             end_to_end_s=times[-1] - self.arrival if times and outcome == "completed" else None,
-            longest_gap_s=max(map(sub, times[1:], times), default=None),
+            longest_gap_s=max(gaps_s, default=None),
             fluidity_index=None if deadlines_s is None else self._fluidity_index(*deadlines_s),
         )
 

@@ -29,13 +29,14 @@ class Encoder:
 
     def __init__(self) -> None:
         self._foresight = Foresight()
+        self._forms = bytearray()
+        self._by_form: dict[int, list[AnyEvent]] = {form: [] for form in LAYOUT}
+        self._evicted: list[BlockEvicted] = []
+        """The last events: what comes next says whether they are foreseen."""
 
-    def encode(self, events: Iterable[AnyEvent]) -> tuple[bytes, dict[int, list[AnyEvent]]]:
-        """The form of each event, and the events of each form. Evictions that are foreseen have none."""
-        forms = bytearray()
-        by_form: dict[int, list[AnyEvent]] = {form: [] for form in LAYOUT}
-        foresight = self._foresight
-        evicted: list[BlockEvicted] = []
+    def follow(self, events: Iterable[AnyEvent]) -> None:
+        """Take in the next events."""
+        foresight, forms, by_form, evicted = self._foresight, self._forms, self._by_form, self._evicted
         for event in events:
             kind = type(event)
             if kind is BlockEvicted:
@@ -49,15 +50,24 @@ class Encoder:
                 if are_foreseen and form is Form.BLOCKS_ALLOCATED_FORESEEN:
                     form = Form.BLOCKS_EVICTED_AND_ALLOCATED
                 else:
-                    forms += bytes((Form.BLOCK_EVICTED,)) * len(evicted)
-                    by_form[Form.BLOCK_EVICTED] += evicted
-                evicted = []
+                    self._write_evicted()
+                evicted.clear()
             forms.append(form)
             by_form[form].append(event)
-        foresight.blocks_evicted(evicted, [])
-        forms += bytes((Form.BLOCK_EVICTED,)) * len(evicted)
-        by_form[Form.BLOCK_EVICTED] += evicted
-        return bytes(forms), by_form
+
+    def take_forms(self) -> tuple[bytes, dict[int, list[AnyEvent]]]:
+        """Of the events since this was last called: the form of each, and the events of each form. Evictions that are
+        foreseen have none."""
+        self._foresight.blocks_evicted(self._evicted, [])
+        self._write_evicted()
+        self._evicted.clear()
+        forms, by_form = bytes(self._forms), self._by_form
+        self._forms, self._by_form = bytearray(), {form: [] for form in LAYOUT}
+        return forms, by_form
+
+    def _write_evicted(self) -> None:
+        self._forms += bytes((Form.BLOCK_EVICTED,)) * len(self._evicted)
+        self._by_form[Form.BLOCK_EVICTED] += self._evicted
 
 
 class Decoder:
@@ -67,7 +77,7 @@ class Decoder:
         self._foresight = Foresight()
 
     def decode(self, forms: bytes, rows: Mapping[int, Iterator[tuple[Any, ...]]]) -> Iterator[AnyEvent]:
-        """The events of ``Encoder.encode``. ``rows``: of each form, what is written of its events, one by one."""
+        """The events of ``Encoder.take_forms``. ``rows``: of each form, what is written of its events, one by one."""
         foresight = self._foresight
         for form in forms:
             kind, row, complete = LAYOUT[form].event_type, next(rows[form]), _COMPLETE.get(form)

@@ -28,7 +28,6 @@ class PartsForm:
 
     def __init__(self) -> None:
         self._encoder = PartEncoder()
-        self._events: list[AnyEvent] = []
 
     def header(self, event: TraceStarted) -> bytes:
         """How a file begins."""
@@ -36,16 +35,16 @@ class PartsForm:
 
     def take(self, events: Sequence[AnyEvent]) -> bytes:
         """What is to be written now: a part, if there are events enough."""
-        self._events += events
-        is_enough = len(self._events) >= PART_EVENTS and type(self._events[-1]) is StepFinished
-        return self.take_rest() if is_enough or len(self._events) >= 4 * PART_EVENTS else b""
+        self._encoder.take(events)
+        num_events = self._encoder.num_events
+        is_enough = num_events >= PART_EVENTS and type(events[-1]) is StepFinished
+        return self.take_rest() if is_enough or num_events >= 4 * PART_EVENTS else b""
 
     def take_rest(self) -> bytes:
         """What is still to be written at the end."""
-        if not self._events:
+        if not self._encoder.num_events:
             return b""
-        part = self._encoder.encode(self._events)
-        self._events = []
+        part = self._encoder.encode()
         return len(part).to_bytes(_LENGTH_BYTES, "little") + part
 
 

@@ -6,6 +6,9 @@ what comes otherwise is written in full, and events that break all laws are only
 
 from __future__ import annotations
 
+from itertools import repeat
+from operator import attrgetter
+
 from nanovllm.trace.events import (
     BlockEvicted,
     BlocksAllocated,
@@ -21,6 +24,16 @@ from nanovllm.trace.events import (
     StepStarted,
     TokensAppended,
 )
+
+_block, _hash = attrgetter("block"), attrgetter("hash")
+
+
+class _Successors(dict[int, int]):
+    """Block -> the one that was freed after it. Before that, the one of the next id: in the beginning, all are free in
+    this order."""
+
+    def __missing__(self, block: int) -> int:
+        return block + 1
 
 
 class Foresight:
@@ -43,19 +56,17 @@ class Foresight:
         self._num_hashed: dict[RequestId, int] = {}
         self._hashes: dict[int, str] = {}
         """Block -> hash of what it holds."""
-        self._following: dict[int, int] = {}
-        """Block -> the one that was freed after it."""
+        self._following = _Successors()
         self._last_freed = -1
         self._last_allocated = -1
 
     # ---- what is foreseen ------------------------------------------------------------------------------------
 
     def next_blocks(self, count: int) -> list[int]:
-        """The blocks at the head of the free list. In the beginning all are free in the order of their ids; later, a
-        block comes back behind the one that was freed before it."""
+        """The blocks at the head of the free list."""
         block, blocks = self._last_allocated, []
         for _ in range(count):
-            block = self._following.get(block, block + 1)
+            block = self._following[block]
             blocks.append(block)
         return blocks
 
@@ -133,9 +144,9 @@ class Foresight:
     def blocks_evicted(self, evicted: list[BlockEvicted], next_blocks: list[int]) -> bool:
         """Are these the evictions that the allocation of ``next_blocks``, the next event, needs?"""
         hashes = self._hashes
-        blocks, told = [gone.block for gone in evicted], [gone.hash for gone in evicted]
+        blocks, told = [*map(_block, evicted)], [*map(_hash, evicted)]
         if blocks == next_blocks:  # nearly always: all of them held content
-            return [hashes.pop(block, None) for block in blocks] == told
+            return [*map(hashes.pop, blocks, repeat(None))] == told
         held = [block for block in next_blocks if block in hashes]
         is_foreseen = blocks == held and told == [hashes[block] for block in held]
         for block in blocks:
@@ -152,7 +163,7 @@ class Foresight:
         blocks, following = event.blocks, self._following
         if not blocks:
             return True
-        is_foreseen = [following.get(block, block + 1) for block in (self._last_allocated, *blocks[:-1])] == blocks
+        is_foreseen = [*map(following.__getitem__, (self._last_allocated, *blocks[:-1]))] == blocks
         self._last_allocated = blocks[-1]
         table = self._tables.get(event.request)
         if table is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -41,21 +42,39 @@ class _Lines(msgspec.Struct, array_like=True, tag="lines"):
 
 
 class PartEncoder:
-    """Turns the events of a run, list by list, into parts."""
+    """Turns the events of a run into parts: ``take`` some, as they come, until they are enough to ``encode``."""
 
     def __init__(self) -> None:
         self._encoder = Encoder()
+        self._events: list[AnyEvent] = []
+        """Those of the next part, for the case that they fit no columns."""
+        self._fits = True
 
-    def encode(self, events: list[AnyEvent]) -> bytes:
+    @property
+    def num_events(self) -> int:
+        """So many were taken since the last part."""
+        return len(self._events)
+
+    def take(self, events: Sequence[AnyEvent]) -> None:
+        """Take in the next events of the part."""
+        self._events += events
+        if self._fits:
+            self._fits = False  # until all of them are followed: an interrupt may come in between
+            with suppress(*_MISFITS):
+                self._encoder.follow(events)  # at once, while they are in the processor's cache
+                self._fits = True
+
+    def encode(self) -> bytes:
         """The part that holds these events."""
-        part: _Columns | _Lines
-        try:
-            part = _to_columns(*self._encoder.encode(events))
-            data = msgspec.msgpack.encode(part)
-        except _MISFITS:
-            self._encoder = Encoder()
-            data = msgspec.msgpack.encode(_Lines(msgspec.json.Encoder().encode_lines(events)))
-        return zlib.compress(data, _COMPRESSION_LEVEL)
+        return zlib.compress(self._pack(), _COMPRESSION_LEVEL)
+
+    def _pack(self) -> bytes:
+        events, self._events = self._events, []
+        if self._fits:
+            with suppress(*_MISFITS):
+                return msgspec.msgpack.encode(_to_columns(*self._encoder.take_forms()))
+        self._encoder, self._fits = Encoder(), True
+        return msgspec.msgpack.encode(_Lines(msgspec.json.Encoder().encode_lines(events)))
 
 
 def _to_columns(forms: bytes, by_form: dict[int, list[AnyEvent]]) -> _Columns:
