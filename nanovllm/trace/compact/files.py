@@ -34,11 +34,25 @@ class PartsForm:
         return _FIRST_LINE + msgspec.json.encode(event) + b"\n"
 
     def take(self, events: Sequence[AnyEvent]) -> bytes:
-        """What is to be written now: a part, if there are events enough."""
-        self._encoder.take(events)
-        num_events = self._encoder.num_events
-        is_enough = num_events >= PART_EVENTS and type(events[-1]) is StepFinished
-        return self.take_rest() if is_enough or num_events >= 4 * PART_EVENTS else b""
+        """What is to be written now: the parts that end among these events. However events come, parts are the same."""
+        written = b""
+        while events:
+            end = self._end_of_part(events)
+            self._encoder.take(events[:end])
+            if end is None:
+                break
+            written += self.take_rest()
+            events = events[end:]
+        return written
+
+    def _end_of_part(self, events: Sequence[AnyEvent]) -> int | None:
+        """How many of these events the part still takes, if it ends among them."""
+        num_before = self._encoder.num_events
+        most = 4 * PART_EVENTS - num_before  # a step may be long
+        for number in range(max(PART_EVENTS - num_before, 1), min(most, len(events)) + 1):
+            if number == most or type(events[number - 1]) is StepFinished:
+                return number
+        return None
 
     def take_rest(self) -> bytes:
         """What is still to be written at the end."""
