@@ -23,9 +23,9 @@ class RunObserver:
 
     def take(self, events: list[AnyEvent]) -> None:
         """Take in the next events."""
-        self._collector.apply_all(events)
-        if self._writer is not None:
+        if self._writer is not None:  # first: what is written is there, whatever happens
             self._writer.emit_all(events)
+        self._collector.apply_all(events)
 
     def metrics(self) -> Metrics:
         """The figures of all that was taken in."""

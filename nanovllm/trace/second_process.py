@@ -106,8 +106,10 @@ class ParallelObserver(RunObserver):
         if self._process is None or not self._is_elsewhere:
             if self._process is not None:
                 self._process.kill()
-            super().take(self._kept)
-            super().__exit__(kind, error, traceback)
+            try:
+                super().take(self._kept)
+            finally:
+                super().__exit__(kind, error, traceback)
             return
         self._answer = self._process.finish()
         if self._answer.problem is not None and kind is None:  # else the exception on its way says more
@@ -165,6 +167,7 @@ class _SecondProcess:
             data, _ = self._process.communicate()
         finally:
             self._process.kill()  # nothing happens if it has ended
+            self._process.wait()
         if self._process.returncode:
             return _Answer(problem="the process that measured it and wrote the trace has died")
         return msgspec.msgpack.decode(data, type=_Answer)

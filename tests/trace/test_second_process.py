@@ -16,6 +16,7 @@ from nanovllm.trace import second_process
 from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.jsonl import read_trace
 from nanovllm.trace.metrics import compute_metrics
+from nanovllm.trace.metrics_collector import MetricsCollector
 from nanovllm.trace.observer import RunObserver
 from nanovllm.trace.second_process import ParallelObserver, observe
 from nanovllm.trace.slo import Slo
@@ -119,3 +120,13 @@ def test_a_run_that_is_killed_leaves_a_process_that_ends_without_a_word(events: 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be written"):
         ParallelObserver(tmp_path / "nowhere" / "run.nvtrace")
+
+
+def test_what_cannot_be_measured_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, events = tmp_path / "run.jsonl", preempting_run()
+    observer = ParallelObserver(path)
+    observer.take(events[:20])
+    monkeypatch.setattr(MetricsCollector, "apply_all", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        observer.__exit__()
+    assert read_trace(path).events == events[:20]
