@@ -80,6 +80,8 @@ def policies(
     """
     names = _parse_policies(policies)
     seconds = None if window is None else _parse_window(window)
+    if window is not None and figure is None:
+        raise ConfigError("window", window, "only together with figure")
     _check_figure(figure, len(names), workload, costs)
     runs = [_run(workload, config.with_policy(name), gpu, costs, reading) for name in names]
     if as_json:

@@ -114,6 +114,7 @@ def test_a_request_that_can_never_run_is_told_once(workload: Path, run: RunComma
         ("--window 5:2", "window='5:2' is not allowed"),
         ("--window 0:inf", "window='0:inf' is not allowed"),
         ("--window nan:1", "window='nan:1' is not allowed"),
+        ("--window 0:1", "window='0:1' is not allowed: only together with figure"),
         ("--figure gaps.gif", "gaps.gif: is no name for a picture"),
         ("--policy mixed", "no such option: --policy"),
     ],
