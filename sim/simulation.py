@@ -16,6 +16,7 @@ from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.errors import ConfigError, RequestError
+from nanovllm.interrupts import uninterrupted
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import AnyEvent, Emit, RequestId
 from nanovllm.trace.recorder import BATCH_EVENTS, Batches, EmitAll, tee
@@ -102,7 +103,7 @@ def simulate(
     try:
         num_steps = _run(engine, requests, outputs, batches)
     finally:
-        batches.pass_on()
+        pass_on(batches)
     return SimulationResult(
         events=events,
         rejected=engine.rejected,
@@ -119,12 +120,20 @@ def listener(events: list[AnyEvent], record: bool, *emits: Emit | None) -> Emit 
     return tee(*listening) if listening else None
 
 
+def pass_on(batches: Batches, least: int = 1) -> None:
+    """Hand events on, if there are so many. A Ctrl-C waits until every listener has heard of all of them: what was
+    written and what was measured are the same."""
+    if len(batches) >= least:
+        with uninterrupted():
+            batches.pass_on()
+
+
 def _run(engine: Engine, requests: Iterable[Request], recorded: RecordedOutputs | None, batches: Batches) -> int:
     num_steps = 0
     with collector_paused():
         for result in engine.run(requests):
             num_steps += 1
-            batches.pass_on(BATCH_EVENTS)
+            pass_on(batches, BATCH_EVENTS)
             if recorded is not None:
                 for request_id in recorded.aborted_after(result.step):
                     engine.abort(request_id)

@@ -12,8 +12,8 @@ from nanovllm.config import Config
 from nanovllm.engine.request import Request
 from nanovllm.engine.steps import StepResult
 from nanovllm.errors import RequestError
+from nanovllm.interrupts import uninterrupted
 from nanovllm.llm.feed import Feed
-from nanovllm.llm.interrupts import uninterrupted
 from nanovllm.llm.outputs import RequestOutput, StreamChunk
 from nanovllm.llm.progress import ShowProgress, ThroughputBar
 from nanovllm.llm.prompts import (

@@ -15,8 +15,8 @@ from nanovllm.engine.request import Request
 from nanovllm.engine.sequence import Sequence
 from nanovllm.engine.steps import StepResult
 from nanovllm.errors import NanoVllmError, RequestError, UserError
+from nanovllm.interrupts import uninterrupted
 from nanovllm.llm.detokenizer import TextDecoder
-from nanovllm.llm.interrupts import uninterrupted
 from nanovllm.llm.live_request import LiveRequest, rejected_output
 from nanovllm.llm.outputs import RequestOutput
 from nanovllm.llm.text_stream import TextStream

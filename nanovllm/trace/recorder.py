@@ -37,17 +37,18 @@ def tee(*emits: Emit) -> Emit:
 
 class Batches:
     """Gathers events for listeners that take several at once: hand ``batches.emit`` to the engine, and call
-    ``pass_on`` now and then, for the last time when the run is over."""
+    ``pass_on`` now and then, for the last time when the run is over. ``len`` tells how many wait."""
 
     def __init__(self, listeners: Iterable[EmitAll]) -> None:
         self._listeners = tuple(listeners)
         self._events: list[AnyEvent] = []
         self.emit: Emit = self._events.append
 
-    def pass_on(self, least: int = 1) -> None:
-        """Hand over what there is, if there are at least so many events."""
-        if len(self._events) < least:
-            return
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def pass_on(self) -> None:
+        """Hand over what there is. Whoever may be interrupted in it loses events."""
         events = self._events.copy()
         self._events.clear()  # first: whoever fails is not called with them again
         for listener in self._listeners:

@@ -7,6 +7,7 @@ from nanovllm.engine.steps import StepResult
 from nanovllm.trace.recorder import BATCH_EVENTS, Batches
 from sim.cluster.view import ReplicaView
 from sim.engine_setup import SimulatedEngine
+from sim.simulation import pass_on
 
 
 class Replica:
@@ -47,7 +48,7 @@ class Replica:
         engine, num_rejected = self._engine, len(self._engine.rejected)
         self._result = engine.turn_if_busy(self._arrived)
         self._arrived = []
-        self.batches.pass_on(BATCH_EVENTS)
+        pass_on(self.batches, BATCH_EVENTS)
         for request_id, error in engine.rejected[num_rejected:]:
             if error.reason != "duplicate_id":  # what is under this id belongs to the other one
                 self.view.note_end(request_id)

@@ -24,7 +24,7 @@ from sim.cluster.routers import LeastLoaded, RoundRobin, RouterFactory
 from sim.cost_models import CostModel
 from sim.engine_setup import Setup, set_up
 from sim.hardware import GPU
-from sim.simulation import SimulationResult, collector_paused
+from sim.simulation import SimulationResult, collector_paused, pass_on
 from sim.workload import WorkloadRequest
 from sim.workload.requests import Tokenize
 
@@ -127,7 +127,7 @@ def simulate_cluster(
             totals = run_cluster(replicas, requests, make_router(setup.config, num_replicas))
     finally:
         for replica in replicas:
-            replica.batches.pass_on()
+            pass_on(replica.batches)
     loop_time_s = time.perf_counter() - start_s
     results = [_result(replica, events, loop_time_s) for replica, events in zip(replicas, traces, strict=True)]
     return ClusterResult(

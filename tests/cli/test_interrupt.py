@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nanovllm.trace.jsonl import read_trace
+from nanovllm.trace.metrics import compute_metrics
 
 # Even if this process was told to ignore a SIGINT, that one shall hear it.
 COMMAND = """
@@ -58,8 +59,9 @@ def test_a_simulation(by: signal.Signals, tmp_path: Path) -> None:
     assert (code, err) == (130, "note: interrupted: the figures are those of the run up to here\n")
     told = json.loads(out)
     assert told["complete"] is False
+    events = read_trace(trace).events
+    assert told["metrics"] == json.loads(json.dumps(compute_metrics(events).to_dict()))
     assert told["metrics"]["num_steps"] > 0
-    assert read_trace(trace).events
 
 
 @pytest.mark.parametrize(
