@@ -18,7 +18,7 @@ from nanovllm.checks import (
 )
 from nanovllm.errors import ConfigError
 from nanovllm.own_classes import check_name
-from nanovllm.trace.pool import MAX_NUM_BLOCKS
+from nanovllm.trace.state.pool import MAX_NUM_BLOCKS
 
 _OPTIONS_OF_MIXED = ("admit_by", "max_prefill_tokens_per_request")
 OPTIONS_OF_POLICIES: dict[str, tuple[str, ...]] = {

@@ -115,7 +115,7 @@ class TraceError(FileError):
 
 
 class ContradictionError(TraceError):
-    """An event that cannot have happened after those before it. ``law``: which rule of ``nanovllm.trace.laws`` it
+    """An event that cannot have happened after those before it. ``law``: which rule of ``nanovllm.trace.state.laws`` it
     breaks; ``sentence``: how, without the place; ``step``: None between steps."""
 
     def __init__(self, path: object, sentence: str, line: int, law: str, step: int | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nanovllm.config import Config
 from nanovllm.errors import MemoryPoolError
 from nanovllm.model_spec import ModelSpec
-from nanovllm.trace.pool import MAX_NUM_BLOCKS
+from nanovllm.trace.state.pool import MAX_NUM_BLOCKS
 from sim.hardware import GPU
 
 RESERVED_BYTES = 2**30

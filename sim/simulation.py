@@ -50,7 +50,7 @@ class SimulationResult:
     @cached_property
     def metrics(self) -> Metrics:
         """Latencies, throughput and counts, from the events. Raises ``ConfigError`` if they were not recorded (a
-        ``nanovllm.trace.metrics_collector.MetricsCollector`` can listen to a run instead)."""
+        ``nanovllm.trace.metrics.collector.MetricsCollector`` can listen to a run instead)."""
         from nanovllm.trace.metrics import compute_metrics
 
         if not self.events:

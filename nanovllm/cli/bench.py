@@ -106,7 +106,7 @@ def _choose_rates(copy_bandwidth: float | None, matmul_rate: float | None) -> Ra
 
 
 def _check_outputs(trace: Path | None, profile: Path | None, loads: list[str]) -> None:
-    from nanovllm.trace.packed import check_writable
+    from nanovllm.trace.files.packed import check_writable
 
     inputs = [Path(load) for load in loads if load not in LOADS]
     refuse_overwriting(trace, *inputs)

@@ -14,7 +14,7 @@ from nanovllm.checks import check_positive
 from nanovllm.cli.console import print_note
 from nanovllm.config import Config
 from nanovllm.errors import WorkloadError
-from nanovllm.trace.step_times import PhaseTimes, StepTimesCollector
+from nanovllm.trace.metrics.step_times import PhaseTimes, StepTimesCollector
 
 if TYPE_CHECKING:
     from nanovllm.engine.engine import Engine

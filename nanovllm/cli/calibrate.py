@@ -37,7 +37,7 @@ def calibrate(
     The steps are a grid over batch, context and chunk, as far as the KV pool has room; on a GPU they take about two
     minutes. One in five is not fitted to, but predicted: the table tells how well. Nothing else should run meanwhile.
     """
-    from nanovllm.trace.packed import check_writable
+    from nanovllm.trace.files.packed import check_writable
     from sim.calibration import calibrate as measure, write_calibration
     from sim.cost_models import Sizes
 

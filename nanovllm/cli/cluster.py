@@ -24,10 +24,10 @@ from nanovllm.own_classes import check_name
 
 if TYPE_CHECKING:
     from nanovllm.config import Config
-    from nanovllm.trace.latency import Latency
     from nanovllm.trace.metrics import Metrics
+    from nanovllm.trace.metrics.latency import Latency
+    from nanovllm.trace.metrics.slo import Slo
     from nanovllm.trace.recorder import EmitAll
-    from nanovllm.trace.slo import Slo
     from sim.cluster import ClusterResult
     from sim.workload import WorkloadRequest
 
@@ -74,9 +74,9 @@ def simulate_replicas(
     """Run several replicas and print their figures; ``options`` are further ones of ``simulate_cluster``. Returns the
     exit code."""
     from nanovllm.trace.jsonl import TraceWriter
-    from nanovllm.trace.merged_metrics import merge_collectors
     from nanovllm.trace.metrics import summarize_run
-    from nanovllm.trace.metrics_collector import MetricsCollector
+    from nanovllm.trace.metrics.collector import MetricsCollector
+    from nanovllm.trace.metrics.merged import merge_collectors
     from sim.cluster import simulate_cluster
 
     promised = slo if slo.limits else None

@@ -17,7 +17,7 @@ from nanovllm.cli.options import takes
 from nanovllm.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
-    from nanovllm.trace.request_metrics import RequestMetrics
+    from nanovllm.trace.metrics.request_metrics import RequestMetrics
     from sim.comparison import Comparison, RealRun
     from sim.comparison.compare import LatencyPair
 

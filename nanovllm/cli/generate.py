@@ -26,7 +26,7 @@ from nanovllm.cli.prompts import read_prompts, text_encoder
 from nanovllm.config import Config
 from nanovllm.errors import UserError
 from nanovllm.sampling_params import SamplingParams
-from nanovllm.trace.packed import check_writable
+from nanovllm.trace.files.packed import check_writable
 
 if TYPE_CHECKING:
     from nanovllm.engine.request import Request

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from nanovllm.cli.console import print_line, print_table
 
 if TYPE_CHECKING:
-    from nanovllm.trace.latency import Latency
     from nanovllm.trace.metrics import Metrics
-    from nanovllm.trace.slo import SloAttainment
-    from nanovllm.trace.step_times import PhaseTimes
+    from nanovllm.trace.metrics.latency import Latency
+    from nanovllm.trace.metrics.slo import SloAttainment
+    from nanovllm.trace.metrics.step_times import PhaseTimes
 
 
 LATENCIES = {
@@ -49,7 +49,7 @@ def print_slo(slo: SloAttainment) -> None:
     """Tables: how many requests kept to each limit, and to all; how much was served within them, and how steadily."""
     from rich.table import Table
 
-    from nanovllm.trace.slo import FLUID_INDEX
+    from nanovllm.trace.metrics.slo import FLUID_INDEX
 
     table = Table("service level objective", "limit", "requests that meet it")
     for column in table.columns[1:]:

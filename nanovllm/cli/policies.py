@@ -25,8 +25,8 @@ from nanovllm.errors import ConfigError
 from nanovllm.own_classes import check_name
 
 if TYPE_CHECKING:
-    from nanovllm.trace.latency import Latency
     from nanovllm.trace.metrics import Metrics
+    from nanovllm.trace.metrics.latency import Latency
     from sim import SimulationResult
     from viz.figures.token_times import TokenTimes
 
@@ -128,7 +128,7 @@ def _check_figure(figure: Path | None, num_policies: int, workload: Path, costs:
 
 def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, reading: WorkloadInput) -> _Run:
     from nanovllm.trace.metrics import summarize_run
-    from nanovllm.trace.metrics_collector import MetricsCollector
+    from nanovllm.trace.metrics.collector import MetricsCollector
     from sim import simulate
     from viz.figures.token_times import TokenTimes
 

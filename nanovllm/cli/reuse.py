@@ -72,7 +72,7 @@ def reuse(
 
 
 def _pool_sizes(text: str | None) -> list[int]:
-    from nanovllm.trace.pool import MAX_NUM_BLOCKS
+    from nanovllm.trace.state.pool import MAX_NUM_BLOCKS
 
     if text is None:
         return []

@@ -27,7 +27,7 @@ from nanovllm.cli.options import SLO_PANEL, takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
-from nanovllm.trace.slo import SLO_OPTIONS, Slo
+from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
 
 if TYPE_CHECKING:
     from nanovllm.trace.metrics import Metrics

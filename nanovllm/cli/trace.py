@@ -10,7 +10,7 @@ import typer
 from nanovllm.cli.console import print_json, print_line, print_note, refuse_overwriting
 from nanovllm.cli.help import Command, examples
 from nanovllm.cli.options import SLO_PANEL, takes
-from nanovllm.trace.slo import SLO_OPTIONS, Slo
+from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
 
 if TYPE_CHECKING:
     from nanovllm.trace.jsonl import Trace

@@ -10,7 +10,7 @@ from nanovllm.config import Config
 from nanovllm.errors import MemoryPoolError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.runner.memory import gib, memory_bytes
-from nanovllm.trace.pool import MAX_NUM_BLOCKS
+from nanovllm.trace.state.pool import MAX_NUM_BLOCKS
 
 CPU_POOL_BYTES = 2**30
 """What the pool takes on a CPU unless ``num_kvcache_blocks`` says otherwise: memory there is shared with all else,

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.errors import TraceError
-from nanovllm.trace.packed import check_writable
+from nanovllm.trace.files.packed import check_writable
 
 Annotate = Callable[[ScheduledBatch], AbstractContextManager[object]]
 

@@ -29,9 +29,9 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.laws import Violation
-from nanovllm.trace.ranks import Ranks
 from nanovllm.trace.replay import Replay
+from nanovllm.trace.state.laws import Violation
+from nanovllm.trace.state.ranks import Ranks
 
 _REASONS_WITH_A_TOKEN = ("eos", "stop", "length")
 _REASONS = (*_REASONS_WITH_A_TOKEN, "aborted", "error")

@@ -11,7 +11,6 @@ from itertools import zip_longest
 
 import msgspec
 
-from nanovllm.trace.completeness import why_unfinished
 from nanovllm.trace.events import (
     AnyEvent,
     BlockEvicted,
@@ -21,6 +20,7 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
+from nanovllm.trace.files.completeness import why_unfinished
 from nanovllm.trace.words import counted, describe
 
 _MOST_CLAUSES = 2

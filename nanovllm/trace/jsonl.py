@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.completeness import Completeness
 from nanovllm.trace.events import AnyEvent, StepFinished, TraceStarted
-from nanovllm.trace.lines import (
+from nanovllm.trace.files.completeness import Completeness
+from nanovllm.trace.files.lines import (
     A_TRACE_BEGINS,
     CUT_HEADER,
     HEADER_START,
@@ -31,10 +31,10 @@ from nanovllm.trace.lines import (
     explain,
     misplaced,
 )
-from nanovllm.trace.packed import is_compact, is_packed, open_for_reading, open_untouched, start_writing
+from nanovllm.trace.files.packed import is_compact, is_packed, open_for_reading, open_untouched, start_writing
 
 if TYPE_CHECKING:
-    from nanovllm.trace.compact import PartsForm, PartsReader
+    from nanovllm.trace.files.compact import PartsForm, PartsReader
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class TraceWriter:
 def _form_of(path: Path) -> PartsForm | _LinesForm:
     if not is_compact(path):
         return _LinesForm()
-    from nanovllm.trace.compact import PartsForm
+    from nanovllm.trace.files.compact import PartsForm
 
     return PartsForm()
 
@@ -240,7 +240,7 @@ def iter_events(path: PathLike) -> Iterator[AnyEvent]:
 def _reader(path: PathLike) -> PartsReader | _LinesReader:
     if not is_compact(path):
         return _LinesReader(path)
-    from nanovllm.trace.compact import PartsReader  # numpy with it, which takes longer than reading most traces
+    from nanovllm.trace.files.compact import PartsReader  # numpy with it, which takes longer than reading most traces
 
     return PartsReader(path)
 

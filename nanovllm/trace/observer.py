@@ -8,8 +8,8 @@ from types import TracebackType
 from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.jsonl import TraceWriter
 from nanovllm.trace.metrics import Metrics, summarize_run
-from nanovllm.trace.metrics_collector import MetricsCollector
-from nanovllm.trace.slo import Slo
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.slo import Slo
 
 
 class RunObserver:

@@ -21,7 +21,7 @@ import msgspec
 
 from nanovllm.errors import TraceError
 from nanovllm.trace.events import AnyEvent, ChunkScheduled, DecodeScheduled, StepFinished, StepStarted
-from nanovllm.trace.packed import written_whole
+from nanovllm.trace.files.packed import written_whole
 from nanovllm.trace.replay import Replay
 from nanovllm.trace.request_lanes import Life, LifeFollower, Phase, pack
 

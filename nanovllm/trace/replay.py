@@ -17,7 +17,6 @@ from collections.abc import Callable, KeysView
 from typing import Any
 
 from nanovllm.errors import ContradictionError
-from nanovllm.trace.engine_state import EngineState
 from nanovllm.trace.events import (
     Admitted,
     AnyEvent,
@@ -38,7 +37,8 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.laws import BrokenLawError
+from nanovllm.trace.state.engine_state import EngineState
+from nanovllm.trace.state.laws import BrokenLawError
 
 
 class Replay(EngineState):

@@ -21,9 +21,9 @@ import msgspec
 from nanovllm.errors import TraceError
 from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.metrics import Metrics
+from nanovllm.trace.metrics.slo import Slo
 from nanovllm.trace.observer import RunObserver
 from nanovllm.trace.recorder import BATCH_EVENTS
-from nanovllm.trace.slo import Slo
 
 PREPARE_EVENTS = 10_000
 """A run of so many events may become a large one: a process is started, which takes some tenths of a second."""

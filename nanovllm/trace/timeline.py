@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from nanovllm.trace.events import AnyEvent, StepFinished, StepStarted, TraceStarted
 from nanovllm.trace.replay import Replay
-from nanovllm.trace.snapshot import restore, take
+from nanovllm.trace.state.snapshot import restore, take
 
 _NUM_SNAPSHOTS = 256
 _NUM_FINE_SNAPSHOTS = 16

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from nanovllm.errors import ConfigError, CostTableError
-from nanovllm.trace.packed import written_whole
+from nanovllm.trace.files.packed import written_whole
 from sim.calibration.measure import MeasuredStep
 from sim.cost_models.fitted import Coefficients, Fitted, HostCoefficients, RequestCoefficients, Sizes
 from sim.cost_models.misfit import Misfit

@@ -68,9 +68,9 @@ class ClusterResult:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """Of all requests together, see ``nanovllm.trace.merged_metrics``. Raises ``ConfigError`` if the events were
+        """Of all requests together, see ``nanovllm.trace.metrics.merged``. Raises ``ConfigError`` if the events were
         not recorded."""
-        from nanovllm.trace.merged_metrics import merge_runs
+        from nanovllm.trace.metrics.merged import merge_runs
 
         if not all(replica.events for replica in self.replicas):
             raise ConfigError("record", False, "metrics are made from the recorded events")

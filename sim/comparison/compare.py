@@ -21,11 +21,11 @@ from nanovllm.trace.events import (
     StepStarted,
     TraceStarted,
 )
-from nanovllm.trace.latency import Latency, summarize
 from nanovllm.trace.metrics import summarize_run
-from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.latency import Latency, summarize
+from nanovllm.trace.metrics.request_metrics import RequestMetrics
 from nanovllm.trace.recorder import tee
-from nanovllm.trace.request_metrics import RequestMetrics
 from sim.comparison.real_run import RealRun
 from sim.cost_models import CostModel
 from sim.hardware import GPU

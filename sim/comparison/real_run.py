@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nanovllm.config import Config
-from nanovllm.trace import request_metrics
 from nanovllm.trace.events import AnyEvent
+from nanovllm.trace.metrics import request_metrics
 from sim.workload import WorkloadRequest
 
 

@@ -19,7 +19,7 @@ import msgspec
 from nanovllm.checks import MAX_WHOLE_NUMBER, is_number
 from nanovllm.config import Config
 from nanovllm.errors import TraceError
-from nanovllm.trace.request_metrics import RequestMetrics
+from nanovllm.trace.metrics.request_metrics import RequestMetrics
 from sim.comparison.real_run import RealRun
 from sim.readers import read_sharegpt
 from sim.readers.common import json_lines, whole_number, wrong_field

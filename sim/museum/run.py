@@ -26,7 +26,7 @@ from nanovllm.trace.events import (
     StepFinished,
     TokensAppended,
 )
-from nanovllm.trace.laws import Violation
+from nanovllm.trace.state.laws import Violation
 from nanovllm.trace.text import to_text
 from sim.museum.memory import Misread, WatchedMemory
 

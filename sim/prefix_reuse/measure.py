@@ -14,7 +14,7 @@ import msgspec
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError, WorkerError
 from nanovllm.model_spec import ModelSpec
-from nanovllm.trace.pool import MAX_NUM_BLOCKS
+from nanovllm.trace.state.pool import MAX_NUM_BLOCKS
 from sim.cost_models import CostModel
 from sim.hardware import GPU
 from sim.interrupts import end_on_interrupt, end_with, starting_processes

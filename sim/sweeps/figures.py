@@ -6,9 +6,9 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from nanovllm.trace.latency import Latency
 from nanovllm.trace.metrics import Metrics
-from nanovllm.trace.slo import SloAttainment
+from nanovllm.trace.metrics.latency import Latency
+from nanovllm.trace.metrics.slo import SloAttainment
 from sim.cost_models import StepTime
 
 Figures = dict[str, Any]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nanovllm.errors import ConfigError, UserError
-from nanovllm.trace.merged_metrics import merge_collectors
 from nanovllm.trace.metrics import Metrics
-from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.merged import merge_collectors
 from sim.chosen_cost_model import ChosenCostModel, choose_cost_model
 from sim.cluster import simulate_cluster
 from sim.cost_models import StepTime

@@ -18,7 +18,7 @@ from nanovllm.checks import check_whole_number, is_number, is_unicode
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
 from nanovllm.own_classes import check_name
-from nanovllm.trace.slo import SLO_OPTIONS, Slo
+from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
 from sim.cluster import ROUTERS
 from sim.cluster.simulation import MAX_REPLICAS
 from sim.hardware import find_gpu

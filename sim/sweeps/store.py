@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from nanovllm.errors import FileError, UserError
-from nanovllm.trace.packed import written_whole
+from nanovllm.trace.files.packed import written_whole
 from nanovllm.version import __version__
 from sim.sweeps.row import Row
 from sim.sweeps.sweep import Sweep

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanovllm.errors import FileError
-from nanovllm.trace.packed import written_whole
+from nanovllm.trace.files.packed import written_whole
 from sim.sweeps.figures import FIGURES
 from sim.sweeps.row import WALL, Row
 from sim.sweeps.settings import column_type

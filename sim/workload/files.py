@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from nanovllm.errors import ConfigError, WorkloadError
-from nanovllm.trace.packed import open_for_reading, written_whole
+from nanovllm.trace.files.packed import open_for_reading, written_whole
 from sim.workload.request import WorkloadRequest
 
 FIELDS = tuple(field.name for field in msgspec.structs.fields(WorkloadRequest))

@@ -6,9 +6,9 @@ import pytest
 
 from nanovllm.cli.metrics_table import duration, print_metrics, significant
 from nanovllm.trace.metrics import compute_metrics
-from nanovllm.trace.slo import Slo
+from nanovllm.trace.metrics.slo import Slo
+from tests.trace.metrics.test_run_metrics import RUN
 from tests.trace.runs import preempting_run
-from tests.trace.test_metrics import RUN
 
 
 @pytest.mark.parametrize(

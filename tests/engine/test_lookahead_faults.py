@@ -10,8 +10,8 @@ import pytest
 
 from nanovllm.errors import StepError
 from nanovllm.trace.check import check
-from nanovllm.trace.completeness import why_unfinished
 from nanovllm.trace.events import RequestFinished, StepFinished, StepStarted
+from nanovllm.trace.files.completeness import why_unfinished
 from tests.engine.runs import Run
 from tests.engine.watched import CONFIG, Watched, own_prompt, request
 from tests.fakes import expected_completion

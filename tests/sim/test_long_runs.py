@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 
 from nanovllm.config import POLICIES, Config
-from nanovllm.trace.compact import files
+from nanovllm.trace.files.compact import files
 from nanovllm.trace.observer import RunObserver
 from sim.generators import independent_requests, poisson, uniform
 from sim.simulation import simulate

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nanovllm.config import Config
-from nanovllm.trace.latency import Latency
 from nanovllm.trace.metrics import Metrics, summarize_run
-from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.latency import Latency
 from sim import simulate
 from sim.cluster import ClusterResult, simulate_cluster
 from sim.readers import read_azure, read_mooncake

@@ -26,8 +26,8 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.laws import LAWS, WATCHED_LAWS, Violation
-from nanovllm.trace.pool import BlockPool
+from nanovllm.trace.state.laws import LAWS, WATCHED_LAWS, Violation
+from nanovllm.trace.state.pool import BlockPool
 from tests.trace.runs import Scenario, header, preempting_run, scenarios
 
 

@@ -25,8 +25,8 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.laws import REPLAYED_LAWS
 from nanovllm.trace.replay import Replay
+from nanovllm.trace.state.laws import REPLAYED_LAWS
 from tests.trace.runs import header
 
 HASH = "00000000000000aa"

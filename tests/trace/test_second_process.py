@@ -16,10 +16,10 @@ from nanovllm.trace import second_process
 from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.jsonl import read_trace
 from nanovllm.trace.metrics import compute_metrics
-from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.slo import Slo
 from nanovllm.trace.observer import RunObserver
 from nanovllm.trace.second_process import ParallelObserver, observe
-from nanovllm.trace.slo import Slo
 from tests.trace.runs import preempting_run
 
 SLO = Slo(time_to_first_token_s=0.02, time_per_output_token_s=0.003)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.completeness import why_unfinished
 from nanovllm.trace.events import AnyEvent, RequestId, TraceStarted
+from nanovllm.trace.files.completeness import why_unfinished
 from nanovllm.trace.jsonl import Trace
 from viz import palette
 from viz.palette import Look

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nanovllm.trace.latency import Latency, summarize
 from nanovllm.trace.metrics import summarize_run
-from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.latency import Latency, summarize
 from viz import palette
 from viz.figures.canvas import INK, MUTED, SMALL_PT, TEXT_PT, figure_of, heading, mark_problem, new_figure, style
 from viz.figures.history import FloatArray, Source, events_of, problem_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanovllm.errors import FileError, UserError
 from nanovllm.trace.events import TraceStarted
-from nanovllm.trace.packed import check_writable
+from nanovllm.trace.files.packed import check_writable
 from viz.figures.axis import StepAxis, StepRange, step_axis
 from viz.figures.block_handover import BLOCK_HANDOVER
 from viz.figures.blocks import BLOCK_MAP

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nanovllm.trace import request_metrics
+from nanovllm.trace.metrics import request_metrics
 from viz import palette
 from viz.figures.canvas import MUTED, SMALL_PT, figure_of, heading, new_figure, style
 

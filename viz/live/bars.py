@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nanovllm.trace.request_state import RequestState
+from nanovllm.trace.state.request_state import RequestState
 from viz.palette import COMPUTED, GENERATED, HIT, REMAINING, SCHEDULED, Look
 
 Part = tuple[Look | None, int]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from nanovllm.errors import TraceError
 from nanovllm.trace.events import AnyEvent, RequestId, TraceStarted
 from nanovllm.trace.replay import Replay
-from nanovllm.trace.snapshot import restore, take
+from nanovllm.trace.state.snapshot import restore, take
 from viz.live.follower import Follower, Landmark, Tally
 
 CONTEXT_FRAMES = 64

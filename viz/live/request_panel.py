@@ -9,7 +9,7 @@ from itertools import islice
 from rich.cells import cell_len
 
 from nanovllm.trace.events import RequestId
-from nanovllm.trace.request_state import RequestState
+from nanovllm.trace.state.request_state import RequestState
 from viz import palette
 from viz.live.bars import cells_of, request_parts
 from viz.live.follower import Follower

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.completeness import why_unfinished
 from nanovllm.trace.events import AnyEvent, TraceStarted
+from nanovllm.trace.files.completeness import why_unfinished
 from nanovllm.trace.jsonl import Trace
 from viz.figures import draw
 from viz.notebook.picture import Picture

@@ -22,7 +22,7 @@ from nanovllm.trace.events import (
     TokensAppended,
 )
 from nanovllm.trace.replay import Replay
-from nanovllm.trace.request_state import RequestState
+from nanovllm.trace.state.request_state import RequestState
 from viz import palette
 from viz.web.tracks import Track
 

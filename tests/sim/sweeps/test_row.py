@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nanovllm.config import Config
-from nanovllm.trace.slo import Slo
+from nanovllm.trace.metrics.slo import Slo
 from sim import simulate
 from sim.calibration import write_calibration
 from sim.generators import independent_requests, poisson, uniform

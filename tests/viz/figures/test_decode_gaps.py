@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from nanovllm.errors import TraceError, UserError
 from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.metrics import compute_metrics
-from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.metrics.collector import MetricsCollector
 from sim.generators import independent_requests, poisson, uniform
 from tests.sim.runs import SMALL, requests, run
 from tests.viz.figures.drawn import flaws, texts_of

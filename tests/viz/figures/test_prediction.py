@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from nanovllm.errors import FileError
-from nanovllm.trace.request_metrics import RequestMetrics
+from nanovllm.trace.metrics.request_metrics import RequestMetrics
 from tests.viz.figures.drawn import flaws, texts_of
 from viz.figures import prediction, prediction_data, save
 

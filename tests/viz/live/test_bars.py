@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from nanovllm.trace.replay import Replay
-from nanovllm.trace.request_state import RequestState
+from nanovllm.trace.state.request_state import RequestState
 from tests.trace.runs import Scenario, scenarios
 from viz import palette
 from viz.live.bars import Part, budget_parts, cells_of, request_parts

@@ -11,8 +11,8 @@ from nanovllm.engine.clock import VirtualClock
 from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.sampling_params import SamplingParams
-from nanovllm.trace.completeness import why_unfinished
 from nanovllm.trace.events import AnyEvent, RequestId, TraceStarted
+from nanovllm.trace.files.completeness import why_unfinished
 from nanovllm.trace.jsonl import Trace
 from nanovllm.trace.recorder import Recorder
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 from nanovllm.errors import ConfigError
 from nanovllm.trace.metrics import Metrics, compute_metrics
-from nanovllm.trace.slo import LIMITS, Fluidity, Slo, SloAttainment
+from nanovllm.trace.metrics.slo import LIMITS, Fluidity, Slo, SloAttainment
+from tests.trace.metrics.test_run_metrics import RUN
 from tests.trace.runs import Scenario, scenarios
-from tests.trace.test_metrics import RUN
 
 # Of RUN: a has its first token after 3 s, the next ones 1 s and 3 s later; b its only one after 2.5 s; c is refused.
 

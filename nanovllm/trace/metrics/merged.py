@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from nanovllm.trace.events import AnyEvent
 from nanovllm.trace.metrics import Metrics, summarize_run
-from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.metrics.collector import MetricsCollector
 
 
 def merge_runs(runs: Iterable[Iterable[AnyEvent]]) -> Metrics:

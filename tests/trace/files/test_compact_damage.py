@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.compact import files, parts
-from nanovllm.trace.compact.columns import WORDS, pack_ints
-from nanovllm.trace.compact.layout import Form
+from nanovllm.trace.files.compact import files, parts
+from nanovllm.trace.files.compact.columns import WORDS, pack_ints
+from nanovllm.trace.files.compact.layout import Form
 from nanovllm.trace.jsonl import read_trace, write_trace
 from tests.trace.runs import preempting_run
 from tests.trace.test_jsonl import HEADER, HEADER_LINE, SCHEMA

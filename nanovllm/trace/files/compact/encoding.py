@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from nanovllm.trace.compact.foresight import Foresight
-from nanovllm.trace.compact.layout import FORMS, LAYOUT, Form
 from nanovllm.trace.events import (
     AnyEvent,
     BlockEvicted,
@@ -22,6 +20,8 @@ from nanovllm.trace.events import (
     StepStarted,
     TokensAppended,
 )
+from nanovllm.trace.files.compact.foresight import Foresight
+from nanovllm.trace.files.compact.layout import FORMS, LAYOUT, Form
 
 
 class Encoder:

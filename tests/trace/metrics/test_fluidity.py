@@ -7,7 +7,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, strategies as st
 
-from nanovllm.trace.fluidity import Deadlines, count_deadlines
+from nanovllm.trace.metrics.fluidity import Deadlines, count_deadlines
 
 # Multiples of 1/64: sums and differences are exact, so that two ways to count agree at the deadline itself.
 durations = st.integers(1, 400).map(lambda number: number / 64)

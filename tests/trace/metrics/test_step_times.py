@@ -19,10 +19,10 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.latency import summarize
 from nanovllm.trace.metrics import compute_metrics
+from nanovllm.trace.metrics.latency import summarize
+from nanovllm.trace.metrics.step_times import PhaseTimes, StepTimesCollector
 from nanovllm.trace.perfetto import to_chrome_trace
-from nanovllm.trace.step_times import PhaseTimes, StepTimesCollector
 from nanovllm.trace.text import to_text
 from sim import simulate
 from tests.sim.runs import requests

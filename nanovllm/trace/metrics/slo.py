@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields
 import msgspec
 
 from nanovllm.errors import ConfigError
-from nanovllm.trace.latency import Distribution
-from nanovllm.trace.request_metrics import RequestMetrics
+from nanovllm.trace.metrics.latency import Distribution
+from nanovllm.trace.metrics.request_metrics import RequestMetrics
 
 FLUID_INDEX = 0.9
 """A request with at least this fluidity index is called fluid: Etalon's choice, which wants 99% of them to be."""
@@ -86,7 +86,7 @@ _DURATION_OF: dict[str, Callable[[RequestMetrics], float | None]] = {
 
 
 class Fluidity(msgspec.Struct, frozen=True, kw_only=True):
-    """The fluidity indices of the completed requests, see ``nanovllm.trace.fluidity``: shares, the lower the worse."""
+    """The fluidity indices of the completed requests, see ``metrics.fluidity``: shares, the lower the worse."""
 
     count: int
     mean: float

@@ -26,14 +26,14 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.latency import MAX_DISTINCT, coarsened
-from nanovllm.trace.laws import BrokenLawError
-from nanovllm.trace.pool import read_pool_size
-from nanovllm.trace.pool_use import PoolUse
-from nanovllm.trace.request_metrics import OUTCOMES, RequestMetrics, RequestRecord
-from nanovllm.trace.request_totals import RequestTotals
-from nanovllm.trace.slo import Slo, SloCounter
-from nanovllm.trace.step_times import StepTimesCollector
+from nanovllm.trace.metrics.latency import MAX_DISTINCT, coarsened
+from nanovllm.trace.metrics.pool_use import PoolUse
+from nanovllm.trace.metrics.request_metrics import OUTCOMES, RequestMetrics, RequestRecord
+from nanovllm.trace.metrics.request_totals import RequestTotals
+from nanovllm.trace.metrics.slo import Slo, SloCounter
+from nanovllm.trace.metrics.step_times import StepTimesCollector
+from nanovllm.trace.state.laws import BrokenLawError
+from nanovllm.trace.state.pool import read_pool_size
 
 
 class MetricsCollector:

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nanovllm.trace import latency, metrics_collector
-from nanovllm.trace.latency import Durations, Latency, coarsened, summarize
-from nanovllm.trace.metrics import compute_metrics, summarize_run
-from nanovllm.trace.metrics_collector import MetricsCollector
-from nanovllm.trace.slo import Slo
+from nanovllm.trace.metrics import collector, compute_metrics, latency, summarize_run
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.latency import Durations, Latency, coarsened, summarize
+from nanovllm.trace.metrics.slo import Slo
+from tests.trace.metrics.test_run_metrics import RUN
 from tests.trace.runs import Scenario, scenarios
-from tests.trace.test_metrics import RUN
 
 ROUNDING = 1.3e-4
 durations = st.lists(st.floats(0, 1e6), max_size=60)
@@ -85,10 +84,10 @@ def test_figures_are_the_same_without_the_requests(scenario: Scenario) -> None:
 
 
 def test_gaps_are_coarsened_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_collector, "MAX_DISTINCT", 3)
+    monkeypatch.setattr(collector, "MAX_DISTINCT", 3)
     monkeypatch.setattr(latency, "_SIGNIFICANT_BITS", 1)
-    collector = MetricsCollector()
-    collector.gaps.update([1.0, 1.1, 1.2, 3.0, 3.3])
-    collector.apply_all(RUN)
+    gathered = MetricsCollector()
+    gathered.gaps.update([1.0, 1.1, 1.2, 3.0, 3.3])
+    gathered.apply_all(RUN)
     # Five distinct ones when b ends; a's gaps of 1 s and 3 s come after.
-    assert collector.gaps == Counter({1.0: 3 + 1, 4.0: 2, 3.0: 1})
+    assert gathered.gaps == Counter({1.0: 3 + 1, 4.0: 2, 3.0: 1})

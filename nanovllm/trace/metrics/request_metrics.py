@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from nanovllm.trace.events import RequestId
-from nanovllm.trace.fluidity import count_deadlines
+from nanovllm.trace.metrics.fluidity import count_deadlines
 
 Outcome = Literal["completed", "aborted", "failed", "unfinished"]
 
@@ -45,7 +45,7 @@ class RequestMetrics(msgspec.Struct, frozen=True):
     longest_gap_s: float | None = None
     """The longest time between two of its tokens; None for a single token."""
     fluidity_index: float | None = None
-    """See ``nanovllm.trace.fluidity``; None unless deadlines are given and there is a token."""
+    """See ``nanovllm.trace.metrics.fluidity``; None unless deadlines are given and there is a token."""
 
 
 class RequestRecord(msgspec.Struct, gc=False):

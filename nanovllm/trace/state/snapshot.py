@@ -11,9 +11,9 @@ from collections import OrderedDict, deque
 import msgspec
 
 from nanovllm.trace.events import RequestId, TraceStarted
-from nanovllm.trace.pool import BlockPool
 from nanovllm.trace.replay import Replay
-from nanovllm.trace.request_state import RequestState
+from nanovllm.trace.state.pool import BlockPool
+from nanovllm.trace.state.request_state import RequestState
 
 
 class _Snapshot(msgspec.Struct, array_like=True):

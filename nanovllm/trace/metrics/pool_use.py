@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nanovllm.trace.events import BlockEvicted
-from nanovllm.trace.laws import BrokenLawError
+from nanovllm.trace.state.laws import BrokenLawError
 
 
 class PoolUse:

@@ -26,11 +26,11 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.latency import summarize
 from nanovllm.trace.metrics import compute_metrics, summarize_run
-from nanovllm.trace.metrics_collector import MetricsCollector
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.latency import summarize
+from nanovllm.trace.metrics.request_metrics import RequestMetrics
 from nanovllm.trace.replay import Replay
-from nanovllm.trace.request_metrics import RequestMetrics
 from tests.trace.runs import Scenario, header, preempting_run, scenarios
 
 # a arrives at 1 and is handed over at 2; tokens at 4, 5 and 8. b gets its only token at 5. c is refused.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from nanovllm.trace.events import TraceStarted
-from nanovllm.trace.laws import BrokenLawError
+from nanovllm.trace.state.laws import BrokenLawError
 
 MAX_NUM_BLOCKS = 2**25
 """The largest pool. Even blocks of one token don't come to more on a card, and a replay holds it in a few gigabytes."""

@@ -6,6 +6,6 @@ which blocks come next, what they cached. ``encoding`` says of each event what i
 ``files`` makes files of those.
 """
 
-from nanovllm.trace.compact.files import PartsForm, PartsReader
+from nanovllm.trace.files.compact.files import PartsForm, PartsReader
 
 __all__ = ["PartsForm", "PartsReader"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanovllm.trace.packed import open_for_reading, open_for_writing, written_whole
+from nanovllm.trace.files.packed import open_for_reading, open_for_writing, written_whole
 
 
 @pytest.mark.parametrize("name", ["plain.jsonl", "packed.jsonl.gz"])

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from nanovllm.trace.events import RequestId
-from nanovllm.trace.laws import BrokenLawError
+from nanovllm.trace.state.laws import BrokenLawError
 
 Status = Literal["waiting", "running", "finished"]
 

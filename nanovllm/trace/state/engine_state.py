@@ -24,9 +24,9 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.laws import BrokenLawError
-from nanovllm.trace.pool import BlockPool, read_pool_size
-from nanovllm.trace.request_state import RequestState
+from nanovllm.trace.state.laws import BrokenLawError
+from nanovllm.trace.state.pool import BlockPool, read_pool_size
+from nanovllm.trace.state.request_state import RequestState
 
 
 class EngineState:

@@ -5,7 +5,7 @@ only requests that were completed (by ``eos``, ``stop`` or ``length``) enter the
 (a trace that was cut) are counted apart. Throughput counts every token that came out.
 
 Memory: the token times of the requests in flight; one row a request, unless they are not to be kept; and, however long
-the run, a bounded number of latencies and of times of steps (``nanovllm.trace.latency``).
+the run, a bounded number of latencies and of times of steps (``nanovllm.trace.metrics.latency``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from nanovllm.trace.events import AnyEvent
-from nanovllm.trace.latency import Latency, summarize
-from nanovllm.trace.metrics_collector import MetricsCollector
-from nanovllm.trace.request_metrics import RequestMetrics
-from nanovllm.trace.slo import Slo, SloAttainment
-from nanovllm.trace.step_times import PhaseTimes
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.latency import Latency, summarize
+from nanovllm.trace.metrics.request_metrics import RequestMetrics
+from nanovllm.trace.metrics.slo import Slo, SloAttainment
+from nanovllm.trace.metrics.step_times import PhaseTimes
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.compact import files
-from nanovllm.trace.compact.encoding import Encoder
-from nanovllm.trace.compact.layout import FORMS, Form
-from nanovllm.trace.compact.parts import PartDecoder, PartEncoder
 from nanovllm.trace.events import AnyEvent, BlockEvicted, StepFinished, TokensAppended
+from nanovllm.trace.files.compact import files
+from nanovllm.trace.files.compact.encoding import Encoder
+from nanovllm.trace.files.compact.layout import FORMS, Form
+from nanovllm.trace.files.compact.parts import PartDecoder, PartEncoder
 from nanovllm.trace.jsonl import TraceWriter, iter_events, read_trace, write_trace
 from tests.trace.runs import Scenario, preempting_run, scenarios
 from tests.trace.test_jsonl import HEADER

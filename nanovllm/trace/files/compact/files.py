@@ -9,9 +9,9 @@ from typing import BinaryIO
 import msgspec
 
 from nanovllm.errors import TraceError
-from nanovllm.trace.compact.parts import MAX_PART_BYTES, PartDecoder, PartEncoder
 from nanovllm.trace.events import AnyEvent, StepFinished, TraceStarted
-from nanovllm.trace.lines import CUT_HEADER, NoEventError, check_header, explain, misplaced
+from nanovllm.trace.files.compact.parts import MAX_PART_BYTES, PartDecoder, PartEncoder
+from nanovllm.trace.files.lines import CUT_HEADER, NoEventError, check_header, explain, misplaced
 
 PART_EVENTS = 16_384
 """A part ends with the step in which it comes to so many events."""

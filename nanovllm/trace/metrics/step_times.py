@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nanovllm.trace.latency import Durations, Latency
+from nanovllm.trace.metrics.latency import Durations, Latency
 
 _SMALLEST_SHARE = 1e-9
 """A smaller part of all time is what is left over of rounding: differences of sums of up to a million times are off by

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from nanovllm.trace.compact.columns import WORD, WORDS, Coding
-from nanovllm.trace.compact.encoding import Decoder, Encoder
-from nanovllm.trace.compact.layout import LAYOUT
 from nanovllm.trace.events import AnyEvent, RequestId
+from nanovllm.trace.files.compact.columns import WORD, WORDS, Coding
+from nanovllm.trace.files.compact.encoding import Decoder, Encoder
+from nanovllm.trace.files.compact.layout import LAYOUT
 
 MAX_PART_BYTES = 2**30
 """No part is larger, packed or not: some thousand events are a thousandth of it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from enum import IntEnum, auto
 from typing import NamedTuple
 
-from nanovllm.trace.compact.columns import FLOAT, HASH, HASHES, INT, INTS, LENGTH, OPTIONAL_FLOAT, WORD, WORDS, Coding
 from nanovllm.trace.events import (
     Admitted,
     AnyEvent,
@@ -27,6 +26,18 @@ from nanovllm.trace.events import (
     StepFinished,
     StepStarted,
     TokensAppended,
+)
+from nanovllm.trace.files.compact.columns import (
+    FLOAT,
+    HASH,
+    HASHES,
+    INT,
+    INTS,
+    LENGTH,
+    OPTIONAL_FLOAT,
+    WORD,
+    WORDS,
+    Coding,
 )
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from nanovllm.config import Config
 from nanovllm.trace.events import AnyEvent, StepFinished
-from nanovllm.trace.merged_metrics import merge_collectors, merge_runs
 from nanovllm.trace.metrics import Metrics, compute_metrics
-from nanovllm.trace.metrics_collector import MetricsCollector
-from nanovllm.trace.slo import Slo
+from nanovllm.trace.metrics.collector import MetricsCollector
+from nanovllm.trace.metrics.merged import merge_collectors, merge_runs
+from nanovllm.trace.metrics.slo import Slo
 from sim import simulate
 from sim.generators import independent_requests, poisson, uniform
 from tests.sim.runs import SecondPerToken

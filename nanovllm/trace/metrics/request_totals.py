@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from copy import copy
 
-from nanovllm.trace.latency import Durations, Latency
-from nanovllm.trace.request_metrics import RequestMetrics
+from nanovllm.trace.metrics.latency import Durations, Latency
+from nanovllm.trace.metrics.request_metrics import RequestMetrics
 
 LATENCIES = ("time_to_first_token_s", "time_per_output_token_s", "end_to_end_s", "queueing_s")
 """Fields of ``RequestMetrics`` that are summed up over the completed requests."""
