@@ -30,6 +30,7 @@ from nanovllm.trace.files.lines import (
     check_header,
     explain,
     misplaced,
+    why_no_json,
 )
 from nanovllm.trace.files.packed import is_compact, is_packed, open_for_reading, open_untouched, start_writing
 
@@ -284,7 +285,7 @@ class _LinesReader:
 
     def _refuse(self, line: bytes, error: Exception) -> None:
         """Raise what is wrong with a line, unless it is the last one and was cut: that is only noted."""
-        was_cut = not line.endswith(b"\n") and not isinstance(error, (NoEventError, msgspec.ValidationError))
+        was_cut = not line.endswith(b"\n") and why_no_json(line) is not None
         if was_cut and self._num_lines > 1:
             self.problem = f"{self.path}:{self._num_lines}: the file was cut within this line"
             return

@@ -63,8 +63,8 @@ NESTED = b"[" * 10**5
     ("data", "message"),
     [
         (LINES[0].replace(b'"num_blocks":4', b'"num_blocks":' + NESTED) + b"\n", "1: is not JSON"),
-        (NESTED, "1: is no event"),
-        (LINES[0] + b"\n" + NESTED + b"\n" + LINES[1], "2: is no event"),
+        (NESTED, "1: is not JSON"),
+        (LINES[0] + b"\n" + NESTED + b"\n" + LINES[1], "2: is not JSON"),
         (LINES[0] + b"\n" + LINES[1].replace(b"0", b"1" * 10**4, 1) + b"\n" + LINES[2], "2: is "),
         (LINES[0] + b"\n\xff\xfe\n" + LINES[1], "2: is not JSON"),
         (b"\x00" * 1000, "1: is not JSON"),

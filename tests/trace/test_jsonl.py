@@ -151,6 +151,13 @@ def test_what_is_missing_at_the_end_is_said(path: Path, num_events: int, problem
     assert trace.problem == f"{path}:{problem}"
 
 
+def test_a_line_that_was_cut_is_not_blamed_for_what_it_says(path: Path) -> None:
+    path.write_bytes(HEADER_LINE + b'{"type":"admitted","request":{}')
+    trace = read_trace(path)
+    assert trace.events == [HEADER]
+    assert trace.problem == f"{path}:2: the file was cut within this line"
+
+
 def test_an_abort_between_steps_is_whole_only_with_its_blocks_freed(path: Path) -> None:
     events = Scenario(CONFIG, [request("a", range(4), 9)], aborts_before_step={2: ["a"]}).run()
     write_trace(events[:-1], path)
@@ -227,6 +234,7 @@ def test_an_exception_leaves_every_event(path: Path) -> None:
         ),
         (HEADER_LINE + ADDED.replace(b',"max_tokens":2', b""), ":2: .* missing required field `max_tokens`"),
         (HEADER_LINE + b"\xff\xfe\n" + ADDED, ":2: is not JSON"),
+        (HEADER_LINE + b'{"type":"admitted","request":{},\n', ":2: is not JSON"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused_in_one_line(path: Path, content: bytes, message: str) -> None:

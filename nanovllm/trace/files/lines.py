@@ -49,14 +49,24 @@ def misplaced(event: AnyEvent) -> str:
     return f"the first event is {type(event).__struct_config__.tag}: {A_TRACE_BEGINS}"
 
 
+def why_no_json(line: bytes) -> str | None:
+    """What keeps a line from being JSON; None if it is. (Whoever decodes an event may stop at a wrong value, and never
+    see that the rest is missing.)"""
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return str(error)
+    return None
+
+
 def explain(line: bytes, error: Exception, is_first: bool) -> str:
     """What is wrong with a line, in words, and what is allowed there."""
     if isinstance(error, NoEventError):
         return str(error)
     if is_first and line.startswith(b"nvtrace "):
         return "is a compact trace, whose name ends in .nvtrace: it needs no other compression"
-    if not isinstance(error, msgspec.ValidationError):
-        return f"is not JSON ({error}): {A_TRACE_BEGINS if is_first else 'each line is an event'}"
+    if (problem := why_no_json(line)) is not None:
+        return f"is not JSON ({problem}): {A_TRACE_BEGINS if is_first else 'each line is an event'}"
     try:
         name = msgspec.json.decode(line, type=_Typed).type
     except msgspec.ValidationError:
