@@ -23,8 +23,14 @@ class RunObserver:
 
     def take(self, events: list[AnyEvent]) -> None:
         """Take in the next events."""
-        if self._writer is not None:  # first: what is written is there, whatever happens
+        self._write(events)  # first: what is written is there, whatever happens
+        self._measure(events)
+
+    def _write(self, events: list[AnyEvent]) -> None:
+        if self._writer is not None:
             self._writer.emit_all(events)
+
+    def _measure(self, events: list[AnyEvent]) -> None:
         self._collector.apply_all(events)
 
     def metrics(self) -> Metrics:

@@ -27,8 +27,9 @@ from nanovllm.trace.recorder import BATCH_EVENTS
 
 PREPARE_EVENTS = 10_000
 """A run of so many events may become a large one: a process is started, which takes some tenths of a second."""
-START_EVENTS = 100_000
-"""A run of so many is one: it is that process's. Shorter ones are over before it could have done them."""
+START_EVENTS = 50_000
+"""A run of so many is one: it is that process's, from its first event on. Shorter ones are over before it could have
+done them."""
 
 _CHUNK_BYTES = 2**20
 """So much is written at once: after each write, a thread waits up to 5 ms for the interpreter's lock."""
@@ -64,6 +65,7 @@ class ParallelObserver(RunObserver):
         self._kept: list[AnyEvent] = []
         self._process: _SecondProcess | None = None
         self._is_elsewhere = False
+        self._failure: TraceError | None = None
         self._answer = _Answer()
 
     def take(self, events: list[AnyEvent]) -> None:
@@ -72,6 +74,7 @@ class ParallelObserver(RunObserver):
             assert self._process is not None, "there is a process as soon as it is handed over to"
             self._process.send(events)
             return
+        self._write(events)  # at once, even if it may be written again: this process may be killed
         self._kept += events
         if self._process is None and len(self._kept) >= min(PREPARE_EVENTS, START_EVENTS):
             self._process = _SecondProcess()
@@ -79,7 +82,11 @@ class ParallelObserver(RunObserver):
             self._hand_over(self._process)
 
     def _hand_over(self, process: _SecondProcess) -> None:
-        super().__exit__()  # the file is the other process's from now on
+        try:
+            super().__exit__()  # the file is the other process's from now on
+        except TraceError as error:  # ends the trace, not the run
+            self._failure = error
+            self._task.trace = None
         self._is_elsewhere = True
         process.begin(self._task)
         for start in range(0, len(self._kept), BATCH_EVENTS):
@@ -91,11 +98,13 @@ class ParallelObserver(RunObserver):
         if not self._is_elsewhere:
             return super().metrics()
         if self._answer.metrics is None:
-            raise self._error()
+            raise self._error() or TraceError("the run", "is not measured yet")
         return self._answer.metrics
 
-    def _error(self) -> TraceError:
-        return TraceError(self._task.trace or "the run", self._answer.problem or "nothing was measured")
+    def _error(self) -> TraceError | None:
+        if self._answer.problem is None:
+            return self._failure
+        return TraceError(self._task.trace or "the run", self._answer.problem)
 
     def __exit__(
         self,
@@ -107,13 +116,13 @@ class ParallelObserver(RunObserver):
             if self._process is not None:
                 self._process.kill()
             try:
-                super().take(self._kept)
+                self._measure(self._kept)
             finally:
                 super().__exit__(kind, error, traceback)
             return
         self._answer = self._process.finish()
-        if self._answer.problem is not None and kind is None:  # else the exception on its way says more
-            raise self._error()
+        if kind is None and (problem := self._error()) is not None:  # else the exception on its way says more
+            raise problem
 
 
 class _SecondProcess:

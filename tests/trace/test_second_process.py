@@ -14,6 +14,7 @@ import pytest
 from nanovllm.errors import TraceError
 from nanovllm.trace import second_process
 from nanovllm.trace.events import AnyEvent
+from nanovllm.trace.files.compact.files import PART_EVENTS
 from nanovllm.trace.jsonl import read_trace
 from nanovllm.trace.metrics import compute_metrics
 from nanovllm.trace.metrics.collector import MetricsCollector
@@ -55,6 +56,29 @@ def test_a_process_that_was_started_in_vain_leaves_nothing(tmp_path: Path, monke
     assert observer._process._process.returncode is not None
     assert observer.metrics().to_dict() == compute_metrics(preempting_run()).to_dict()
     assert read_trace(tmp_path / "run.nvtrace").events == preempting_run()
+
+
+KILLED = """
+import os, signal, sys
+from nanovllm.trace.second_process import observe
+from tests.trace.runs import preempting_run
+header, *events = preempting_run()
+observer = observe(sys.argv[1])
+observer.take([header, *events * int(sys.argv[2])])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.nvtrace"])
+def test_a_run_that_is_killed_before_it_is_large_leaves_what_it_wrote(name: str, tmp_path: Path) -> None:
+    path, (header, *events) = tmp_path / name, preempting_run()
+    repetitions = 2 * PART_EVENTS // len(events)
+    process = subprocess.run([sys.executable, "-c", KILLED, str(path), str(repetitions)], check=False)
+    assert process.returncode == -signal.SIGKILL
+    written, expected = read_trace(path).events, [header, *events * repetitions]
+    num_parts = 1 if name == "run.nvtrace" else 2  # a part that is not full is not written yet
+    assert len(written) > num_parts * PART_EVENTS * 0.9
+    assert written == expected[: len(written)]
 
 
 def test_nobody_needs_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
