@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from nanovllm.config import Config
+from nanovllm.engine.arrivals import Arrivals
 from nanovllm.engine.backend import AsynchronousBackend, Backend, ObservedBackend
 from nanovllm.engine.clock import Clock, WallClock
 from nanovllm.engine.held_events import HeldEvents
@@ -44,6 +45,7 @@ class Engine:
         self.clock: Clock = WallClock() if clock is None else clock
         self.rejected: list[tuple[RequestId, RequestError]] = []
         self.vocab_size = vocab_size
+        self._arrivals: list[Arrivals] = []
         self._emit = emit
         make_scheduler = find_scheduler(config.policy) if scheduler is None else scheduler
         if config.lookahead and isinstance(backend, AsynchronousBackend):
@@ -100,7 +102,15 @@ class Engine:
 
     def abort(self, request_id: RequestId) -> bool:
         """End a request early, in any state. False: it was not there (any more)."""
-        return self.scheduler.abort(request_id, self.clock.now())
+        now_s = self.clock.now()
+        was_there = self.scheduler.abort(request_id, now_s)
+        if was_there:
+            self._note_ended(request_id, now_s)
+        return was_there
+
+    def _note_ended(self, request_id: RequestId, time_s: float) -> None:
+        for arrivals in tuple(self._arrivals):  # another thread may begin or end a run
+            arrivals.note_ended(request_id, time_s)
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
@@ -108,17 +118,23 @@ class Engine:
         """Run until every request has ended, yielding after each step.
 
         ``requests`` come in the order of their arrival and are read no further than the clock requires, so a
-        generator may be endless. Those that can never run land in ``rejected``.
+        generator may be endless. Those that can never run land in ``rejected``. Where those stand that wait for
+        others, see ``Arrivals``: one that stands elsewhere raises ``RequestError``.
         """
-        arrivals = _Arrivals(requests)
-        while True:
-            result = self.turn_if_busy(arrivals.pop_while(self._is_due))
-            if result is not None:
-                yield result
-            elif self.is_idle:
-                if arrivals.head is None:
-                    return
-                self._skip_to(arrivals.head)
+        arrivals = Arrivals(requests)
+        self._arrivals.append(arrivals)
+        try:
+            while True:
+                result = self.turn_if_busy(arrivals.pop_while(self._is_due))
+                if result is not None:
+                    yield result
+                elif self.is_idle:
+                    if (head := arrivals.head) is None:
+                        assert not arrivals.num_waiting, "a request waits for one that is not there"
+                        return
+                    self._skip_to(head)
+        finally:
+            self._arrivals.remove(arrivals)
 
     @property
     def is_idle(self) -> bool:
@@ -145,6 +161,8 @@ class Engine:
             self.add(request)
         except RequestError as error:
             self.rejected.append((request.request_id, error))
+            if error.reason != "duplicate_id":  # the other one of this id goes on
+                self._note_ended(request.request_id, self.clock.now())
 
     def turn_if_busy(self, arrivals: Iterable[Request]) -> StepResult | None:
         """Hand ``arrivals`` over and take a turn, unless the engine is idle even so: a step of nothing would be
@@ -162,7 +180,11 @@ class Engine:
         ahead."""
         self._steps.take_in()
         self._hand_over(arrivals)
-        return self._steps.go_on()
+        result = self._steps.go_on()
+        if result is not None and result.finished:
+            for seq in result.finished:
+                self._note_ended(seq.request_id, result.finished_s)
+        return result
 
     def step(self) -> StepResult:
         """Turn until there is the result of a step. One that schedules nothing does not call the backend."""
@@ -178,18 +200,3 @@ class Engine:
     def close(self) -> None:
         """Give back what the backend holds."""
         self.backend.close()
-
-
-class _Arrivals:
-    """Requests to come, in order of arrival, with a look at the next one."""
-
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self._requests = iter(requests)
-        self.head = next(self._requests, None)
-
-    def pop_while(self, is_due: Callable[[Request], bool]) -> list[Request]:
-        due: list[Request] = []
-        while self.head is not None and is_due(self.head):
-            due.append(self.head)
-            self.head = next(self._requests, None)
-        return due

@@ -15,7 +15,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request of a workload.
 
     ``arrival_s`` counts from the start of the run. With ``arrival_step`` the request is handed over before that
-    step instead, whatever the time: runs on different backends then see it at the same place.
+    step instead, whatever the time: runs on different backends then see it at the same place. With ``after`` it
+    arrives ``delay_s`` seconds after the last of these requests has ended, however they end: see ``arrivals``.
     """
 
     request_id: RequestId
@@ -23,6 +24,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     sampling_params: SamplingParams
     arrival_s: float = 0.0
     arrival_step: int | None = None
+    after: tuple[RequestId, ...] = ()
+    delay_s: float = 0.0
     stop_condition: Callable[[Sequence], bool] | None = None
     """See ``Sequence``."""
     priority: int = 0
