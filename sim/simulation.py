@@ -40,6 +40,8 @@ class SimulationResult:
     rejected: list[tuple[RequestId, RequestError]]
     """The requests that could never run, and why."""
     num_steps: int
+    num_extrapolated_steps: int
+    """Of them, those larger than all that the cost model was measured on: see ``BoundedCostModel``."""
     time_s: float
     """Virtual time at the end."""
     time_spent: StepTime
@@ -108,6 +110,7 @@ def simulate(
         events=events,
         rejected=engine.rejected,
         num_steps=num_steps,
+        num_extrapolated_steps=backend.num_extrapolated_steps,
         time_s=clock.now(),
         time_spent=backend.time_spent,
         loop_time_s=time.perf_counter() - start_s,

@@ -13,7 +13,7 @@ from nanovllm.trace.files.packed import written_whole
 from sim.calibration.measure import MeasuredStep
 from sim.cost_models.fitted import Coefficients, Fitted, HostCoefficients, RequestCoefficients, Sizes
 from sim.cost_models.misfit import Misfit
-from sim.cost_models.shape import KINDS
+from sim.cost_models.shape import KINDS, largest_shapes
 
 SCHEMA: Literal[2] = 2
 _MEASURED = Path(__file__).with_name("measured")
@@ -80,6 +80,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             misfit=self.misfit,
             block_size=block_size,
             hardware=str(self.facts["device"]) if "device" in self.facts else None,
+            largest=largest_shapes(step.shape for step in self.steps),
         )
 
 

@@ -83,7 +83,7 @@ def _fit(steps: Sequence[MeasuredStep], sizes: Sizes, block_size: int | None) ->
 
 
 def _error(fitted: Fitted, held_out: Sequence[MeasuredStep], num_fitted: int) -> FitError:
-    errors = np.array([fitted.device_time(step.shape).device_s / step.device_s - 1 for step in held_out])
+    errors = np.array([fitted.time_of(step.shape).device_s / step.device_s - 1 for step in held_out])
     absolute = np.abs(errors)
     return FitError(
         num_fitted=num_fitted,
@@ -166,7 +166,7 @@ def _misfit(fitted: Fitted, steps: Sequence[MeasuredStep]) -> Misfit:
     """Of decode steps that share nothing: at each measured number of sequences and mean context, the mean factor."""
     cells: dict[tuple[int, int], list[float]] = {}
     for step in steps:
-        factor = step.device_s / fitted.device_time(step.shape).device_s
+        factor = step.device_s / fitted.time_of(step.shape).device_s
         place = step.shape.num_sequences, round(step.shape.mean_decode)
         cells.setdefault(place, []).append(min(max(factor, 1 / MAX_FACTOR), MAX_FACTOR))
     sequences = sorted({num_sequences for num_sequences, _ in cells})

@@ -66,6 +66,11 @@ class ClusterResult:
         """Of all replicas."""
         return sum(replica.num_steps for replica in self.replicas)
 
+    @property
+    def num_extrapolated_steps(self) -> int:
+        """Of all replicas."""
+        return sum(replica.num_extrapolated_steps for replica in self.replicas)
+
     @cached_property
     def metrics(self) -> Metrics:
         """Of all requests together, see ``nanovllm.trace.metrics.merged``. Raises ``ConfigError`` if the events were
@@ -165,6 +170,7 @@ def _result(replica: Replica, events: list[AnyEvent], loop_time_s: float) -> Sim
         events=events,
         rejected=engine.rejected,
         num_steps=replica.num_steps,
+        num_extrapolated_steps=backend.num_extrapolated_steps,
         time_s=clock.now(),
         time_spent=backend.time_spent,
         loop_time_s=loop_time_s,

@@ -3,11 +3,20 @@
 from sim.cost_models.fitted import Fitted, Sizes
 from sim.cost_models.host import HostOverhead
 from sim.cost_models.roofline import Roofline
-from sim.cost_models.step_time import CostModel, MeasuredCostModel, RequestCostModel, StepTime
+from sim.cost_models.step_time import (
+    BoundedCostModel,
+    CostModel,
+    ExtrapolatedTime,
+    MeasuredCostModel,
+    RequestCostModel,
+    StepTime,
+)
 from sim.cost_models.table import Table
 
 __all__ = [
+    "BoundedCostModel",
     "CostModel",
+    "ExtrapolatedTime",
     "Fitted",
     "HostOverhead",
     "MeasuredCostModel",

@@ -7,8 +7,8 @@ step, since it reads the weights once.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from nanovllm.engine.batch import ScheduledBatch
 from sim.cost_models.misfit import Misfit
 from sim.cost_models.shape import StepShape
-from sim.cost_models.step_time import StepTime
+from sim.cost_models.step_time import ExtrapolatedTime, StepTime
 
 TOKEN_KNOTS = (
     *(0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768),
@@ -58,9 +58,16 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ValueError(f"{name} has {len(getattr(self, name))} values, {len(knots)} are needed")
         _check(features_of(self))
 
-    def step_time(self, shape: StepShape, num_tokens: int, factor: float = 1.0, host_s: float = 0.0) -> StepTime:
-        """``factor`` times what the terms say of the device, and the program's ``host_s``; ``num_tokens``: with those
-        that are computed in vain."""
+    def step_time(
+        self,
+        shape: StepShape,
+        num_tokens: int,
+        factor: float = 1.0,
+        host_s: float = 0.0,
+        result: type[StepTime] = StepTime,
+    ) -> StepTime:
+        """``factor`` times what the terms say of the device, and the program's ``host_s``, as a ``result``;
+        ``num_tokens``: with those that are computed in vain."""
         matmul_s = _sum_between(TOKEN_KNOTS, self.token_s, num_tokens) + shape.num_sequences * self.sequence_s
         read_s = (shape.decode_kv_tokens - shape.shared_kv_tokens) * self.kv_token_s
         kv_traffic_s = read_s + shape.shared_kv_tokens * self.shared_kv_token_s
@@ -68,7 +75,7 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         alone_s = _sum_between(CONTEXT_KNOTS, self.context_s, shape.longest_context)
         if alone_s > kv_traffic_s + attention_s:
             attention_s = alone_s - kv_traffic_s
-        return StepTime(
+        return result(
             factor * self.step_s,
             factor * matmul_s,
             factor * kv_traffic_s,
@@ -174,19 +181,45 @@ class Fitted:
     """Of the KV pool, where leading blocks that several decodes share are read once; None where they are not."""
     hardware: str | None = None
     """On which the steps were measured."""
+    largest: Mapping[str, StepShape] = field(default_factory=dict)
+    """By kind of step, the most of each sum that a measured step had; nothing is called extrapolated without it."""
+
+    @property
+    def measured(self) -> str:
+        """See ``BoundedCostModel``."""
+        return "; ".join(f"{kind} steps of up to {_in_words(shape)}" for kind, shape in self.largest.items())
 
     def step_time(self, batch: ScheduledBatch) -> StepTime:
         """See ``CostModel``."""
-        shape = StepShape.of(batch, self.block_size)
-        return self.device_time(shape, self.host[shape.kind].of_step(shape))
+        return self.time_of(StepShape.of(batch, self.block_size))
 
     def request_time_s(self, num_prompt_tokens: int) -> float:
         """See ``RequestCostModel``."""
         return self.request.request_s + num_prompt_tokens * self.request.token_s
 
-    def device_time(self, shape: StepShape, host_s: float = 0.0) -> StepTime:
-        """The time on the device, beside ``host_s`` of the program."""
-        factor = 1.0
+    def time_of(self, shape: StepShape) -> StepTime:
+        """The time of a step; without ``host``, on the device alone."""
+        kind, factor = shape.kind, 1.0
         if self.misfit is not None and not shape.chunk_tokens and not shape.shared_kv_tokens:
             factor = self.misfit.factor(shape.num_sequences, shape.mean_decode)
-        return self.device[shape.kind].step_time(shape, self.sizes.padded(shape), factor, host_s)
+        host_s = self.host[kind].of_step(shape) if self.host else 0.0
+        largest = self.largest.get(kind)
+        result = StepTime if largest is None or _is_within(shape, largest) else ExtrapolatedTime
+        return self.device[kind].step_time(shape, self.sizes.padded(shape), factor, host_s, result)
+
+
+def _is_within(shape: StepShape, largest: StepShape) -> bool:
+    """Towards fewer there is no limit: the terms end at nothing."""
+    return (
+        shape.num_sequences <= largest.num_sequences
+        and shape.num_tokens <= largest.num_tokens
+        and shape.longest_context <= largest.longest_context
+        and shape.decode_kv_tokens <= largest.decode_kv_tokens
+    )
+
+
+def _in_words(largest: StepShape) -> str:
+    words = f"{largest.num_sequences:,} sequences, contexts of {largest.longest_context:,} tokens"
+    if largest.num_decodes:
+        words += f", {largest.decode_kv_tokens:,} of all decodes"
+    return f"{words}, {largest.num_tokens:,} new tokens" if largest.chunk_tokens else words

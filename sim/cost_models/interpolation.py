@@ -69,6 +69,19 @@ class Surface:
         inside = [min(max(x, low), high) for x, (low, high) in zip(point, self._box, strict=True)]
         return self._at(point, inside)
 
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The most that was measured of each number."""
+        return tuple(high for _, high in self._box)
+
+    def is_within(self, *point: float) -> bool:
+        """Whether some measured point has at least as much of every number."""
+        first, *others = point
+        return any(
+            others[0] <= chosen.knots[-1] if isinstance(chosen, Line) else chosen.is_within(*others)
+            for chosen in self._slices[bisect_left(self._knots, first) :]
+        )
+
     def reaches(self, point: Sequence[float]) -> bool:
         """Whether ``point`` lies within the range that was measured."""
         return all(low <= x <= high for x, (low, high) in zip(point, self._box, strict=True))

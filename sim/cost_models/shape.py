@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Ordered
+from collections.abc import Iterable, Sequence as Ordered
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
@@ -92,6 +92,14 @@ class StepShape(NamedTuple):
     def equivalent_prefix(self) -> float:
         """How many tokens would stand before a single chunk of as many tokens and pairs; at least 0."""
         return max(0.0, self.chunk_pairs / self.chunk_tokens - self.chunk_tokens / 2) if self.chunk_tokens else 0.0
+
+
+def largest_shapes(shapes: Iterable[StepShape]) -> dict[str, StepShape]:
+    """By kind of step, the most of each sum: how far measurements of these reach."""
+    by_kind: dict[str, list[StepShape]] = {}
+    for shape in shapes:
+        by_kind.setdefault(shape.kind, []).append(shape)
+    return {kind: StepShape(*map(max, zip(*by_kind[kind], strict=True))) for kind in KINDS if kind in by_kind}
 
 
 def num_shared_blocks(decodes: Ordered[Sequence]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
@@ -15,6 +15,9 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
     Arithmetic runs while memory is read, so ``matmul_s`` and ``attention_s`` are only what reading does not hide: a
     step in which both are 0 is bound by memory.
     """
+
+    is_extrapolated: ClassVar[bool] = False
+    """Whether the step is larger than all that were measured; see ``ExtrapolatedTime``."""
 
     weights_s: float = 0.0
     """Reading the weights, and the activations that the matrix products take and give."""
@@ -56,6 +59,12 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class ExtrapolatedTime(StepTime, frozen=True, gc=False):
+    """The time of a step that lies outside of what was measured: lines were drawn on."""
+
+    is_extrapolated: ClassVar[bool] = True
+
+
 class CostModel(Protocol):
     """Predicts steps. A pure function of the batch: no clock, no memory of earlier steps."""
 
@@ -81,4 +90,14 @@ class MeasuredCostModel(CostModel, Protocol):
     @property
     def hardware(self) -> str | None:
         """The card; None if nobody told."""
+        ...
+
+
+@runtime_checkable
+class BoundedCostModel(CostModel, Protocol):
+    """One that knows how far its measurements reach: beyond, it answers with an ``ExtrapolatedTime``."""
+
+    @property
+    def measured(self) -> str:
+        """How far that is, in words."""
         ...

@@ -12,7 +12,7 @@ from nanovllm.model_spec import ModelSpec
 from sim.cost_models.host import BLIS_GAP, HostOverhead
 from sim.cost_models.latency_tables import LatencyTables
 from sim.cost_models.shape import StepShape
-from sim.cost_models.step_time import StepTime
+from sim.cost_models.step_time import ExtrapolatedTime, StepTime
 
 _MOST_GRAPH_TOKENS = 512
 
@@ -47,12 +47,34 @@ class Table:
     def step_time(self, batch: ScheduledBatch) -> StepTime:
         """See ``CostModel``. ``weights_s`` is what a step of one token takes: its products do nothing but read them."""
         shape = StepShape.of(batch)
-        dense_s = self._dense_s(self._padded(shape.num_tokens)) + self.tables.head(shape.num_sequences)
-        return StepTime(
+        num_tokens = self._padded(shape.num_tokens)
+        dense_s = self._dense_s(num_tokens) + self.tables.head(shape.num_sequences)
+        result = StepTime if self._is_within(shape, num_tokens) else ExtrapolatedTime
+        return result(
             weights_s=min(self._weights_s, dense_s),
             matmul_s=max(0.0, dense_s - self._weights_s),
             attention_s=self.num_layers * self._attention_s(shape),
             gap_s=self.host.of_step(shape.num_sequences, self.num_layers),
+        )
+
+    @property
+    def measured(self) -> str:
+        """See ``BoundedCostModel``."""
+        tables = self.tables
+        num_decodes, chunk, prefix, context = tables.attention.ends
+        return (
+            f"steps of up to {tables.layer.knots[-1]:,.0f} tokens, {tables.head.knots[-1]:,.0f} sequences, "
+            f"{num_decodes:,.0f} decodes, contexts of {context:,.0f} tokens, chunks of {chunk:,.0f} after {prefix:,.0f}"
+        )
+
+    def _is_within(self, shape: StepShape, num_tokens: int) -> bool:
+        tables = self.tables
+        return (
+            num_tokens <= tables.layer.knots[-1]
+            and shape.num_sequences <= tables.head.knots[-1]
+            and tables.attention.is_within(
+                shape.num_decodes, shape.chunk_tokens, shape.equivalent_prefix, shape.longest_decode
+            )
         )
 
     @cached_property

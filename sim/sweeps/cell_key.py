@@ -15,7 +15,7 @@ from nanovllm.version import __version__
 from sim.calibration import calibration_file
 from sim.sweeps.settings import CellSettings, Value, check_settings
 
-SCHEMA = 1
+SCHEMA = 2
 """Of what a cell's figures are. Another number, other keys: nothing stored before is taken for an answer."""
 
 

@@ -21,7 +21,12 @@ _TYPES_OF_METRICS: dict[str, Any] = {
     name: annotation for name, annotation in get_type_hints(Metrics).items() if name not in _LEFT_OUT
 }
 _OF_SLO = ("slo_attainment", "goodput_requests_per_s", "goodput_tokens_per_s", "fluid_share")
-_OF_DEPLOYMENT: dict[str, type] = {"num_blocks": int, "num_gpus": int, "load_imbalance": float}
+_OF_DEPLOYMENT: dict[str, type] = {
+    "num_blocks": int,
+    "num_gpus": int,
+    "load_imbalance": float,
+    "num_extrapolated_steps": int,
+}
 _OF_SEARCH: dict[str, type] = {"highest_rate": float, "lowest_failing_rate": float, "num_simulations": int}
 
 

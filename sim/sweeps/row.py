@@ -129,6 +129,7 @@ def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
             "num_blocks": collectors[0].pool.num_blocks,
             "num_gpus": num_replicas * chosen.config.tensor_parallel_size,
             "load_imbalance": load_imbalance,
+            "num_extrapolated_steps": sum(part.num_extrapolated_steps for part in parts),
             "num_simulations": 1,
         },
         metrics.num_requests + metrics.num_rejected,

@@ -260,8 +260,8 @@ def test_what_was_measured_is_fitted_as_it_stands_there(name: str) -> None:
     block_size = found.block_size if found.reads_shared_blocks_once else None
     fitted, errors = fit_device(found.steps, found.sizes, block_size)
     for step in found.steps:
-        expected = found.cost_model(found.model).device_time(step.shape).device_s
-        assert fitted.device_time(step.shape).device_s == pytest.approx(expected, rel=1e-6)
+        expected = found.cost_model(found.model).time_of(step.shape).device_s
+        assert fitted.time_of(step.shape).device_s == pytest.approx(expected, rel=1e-6)
     for kind in KINDS:
         assert errors[kind].mean == pytest.approx(found.errors[kind].mean, rel=1e-3)
         assert errors[kind].mean < 0.04
