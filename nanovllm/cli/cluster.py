@@ -19,6 +19,7 @@ from nanovllm.cli.console import (
     print_table,
     printed_at_the_end,
 )
+from nanovllm.cli.cost_model import print_extrapolation
 from nanovllm.cli.metrics_table import duration, print_metrics, print_speed
 from nanovllm.own_classes import check_name
 
@@ -112,6 +113,7 @@ def simulate_replicas(
             print_note("interrupted: the figures are those of the run up to here")
     if result is None:
         return EXIT_INTERRUPTED
+    print_extrapolation(result.num_steps, result.num_extrapolated_steps, options.get("cost_model"))
     print_refusals(result.rejected)
     return EXIT_USER_ERROR if result.rejected else 0
 
@@ -124,6 +126,7 @@ def _to_dict(
         run = {
             "time_s": result.time_s,
             "loop_time_s": result.loop_time_s,
+            "num_extrapolated_steps": result.num_extrapolated_steps,
             "expected_hit_tokens": result.expected_hit_tokens,
             "load_imbalance": result.load_imbalance,
             "rejected": [{"id": request, "reason": error.reason} for request, error in result.rejected],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanovllm.cli.console import print_json, print_line, print_table, refuse_overwriting, refuse_writing_twice
-from nanovllm.cli.cost_model import CostModelInput
+from nanovllm.cli.cost_model import CostModelInput, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
 from nanovllm.cli.options import takes
@@ -83,6 +83,7 @@ def compare(
         print_json(_to_dict(comparison))
     else:
         _print(comparison)
+    print_extrapolation(comparison.num_steps, comparison.num_extrapolated_steps, cost_model)
     return 0
 
 

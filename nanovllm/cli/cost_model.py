@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanovllm.cli.console import print_note
 from nanovllm.errors import ConfigError
 
 if TYPE_CHECKING:
     from nanovllm.config import Config
     from sim.chosen_cost_model import ChosenCostModel
+    from sim.cost_models import CostModel
 
 COST_MODELS = ("auto", "roofline", "table", "fitted")
 
@@ -57,3 +59,14 @@ class CostModelInput:
 
         default_model = default_model or DEFAULT_MODEL
         return choose_cost_model(config, table=self.table, calibration=self.calibration, default_model=default_model)
+
+
+def print_extrapolation(num_steps: int, num_extrapolated_steps: int, cost_model: CostModel | None) -> None:
+    """A note, if there were steps that lie outside of what ``cost_model`` was measured on."""
+    from sim.cost_models import BoundedCostModel
+
+    if num_extrapolated_steps and isinstance(cost_model, BoundedCostModel):
+        print_note(
+            f"{num_extrapolated_steps:,} of {num_steps:,} steps lie outside of what was measured, their times are "
+            f"extrapolated; measured were {cost_model.measured}"
+        )

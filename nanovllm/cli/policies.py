@@ -15,7 +15,7 @@ from nanovllm.cli.console import (
     print_table,
     refuse_overwriting,
 )
-from nanovllm.cli.cost_model import CostModelInput
+from nanovllm.cli.cost_model import CostModelInput, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
 from nanovllm.cli.options import takes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nanovllm.trace.metrics import Metrics
     from nanovllm.trace.metrics.latency import Latency
     from sim import SimulationResult
+    from sim.cost_models import CostModel
     from viz.figures.token_times import TokenTimes
 
 EXAMPLES = examples(
@@ -39,6 +40,7 @@ _CHOSEN_HERE = {"policy"}.union(*OPTIONS_OF_POLICIES.values())
 
 class _Run(NamedTuple):
     policy: str
+    cost_model: CostModel | None
     result: SimulationResult
     metrics: Metrics
     token_times: TokenTimes
@@ -85,12 +87,14 @@ def policies(
     _check_figure(figure, len(names), workload, costs)
     runs = [_run(workload, config.with_policy(name), gpu, costs, reading) for name in names]
     if as_json:
-        print_json({"policies": [{"policy": run.policy, "metrics": run.metrics.to_dict()} for run in runs]})
+        print_json({"policies": list(map(_to_dict, runs))})
     else:
         _print(runs)
         print_line(f"simulated in {duration(sum(run.result.loop_time_s for run in runs))}")
     if figure is not None:  # last: where there is nothing to draw, there are figures to read
         _draw(runs, seconds, figure)
+    num_steps = sum(run.result.num_steps for run in runs)
+    print_extrapolation(num_steps, sum(run.result.num_extrapolated_steps for run in runs), runs[0].cost_model)
     rejected = runs[0].result.rejected
     print_refusals(rejected)
     return EXIT_USER_ERROR if rejected else 0
@@ -144,7 +148,7 @@ def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, readin
         record=False,
         listeners=[collector.apply_all, token_times.apply_all],
     )
-    return _Run(config.policy, result, summarize_run(collector), token_times)
+    return _Run(config.policy, chosen.cost_model, result, summarize_run(collector), token_times)
 
 
 def _draw(runs: list[_Run], window_s: tuple[float, float] | None, path: Path) -> None:
@@ -152,6 +156,11 @@ def _draw(runs: list[_Run], window_s: tuple[float, float] | None, path: Path) ->
     from viz.figures.plot import save
 
     save(decode_gaps([run.token_times for run in runs], window_s=window_s), path)
+
+
+def _to_dict(run: _Run) -> dict[str, object]:
+    extrapolated = {"num_extrapolated_steps": run.result.num_extrapolated_steps}
+    return {"policy": run.policy, **extrapolated, "metrics": run.metrics.to_dict()}
 
 
 def _print(runs: list[_Run]) -> None:

@@ -19,7 +19,7 @@ from nanovllm.cli.console import (
     refuse_overwriting,
     show_progress,
 )
-from nanovllm.cli.cost_model import CostModelInput
+from nanovllm.cli.cost_model import CostModelInput, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, make_view, showing
 from nanovllm.cli.metrics_table import print_metrics, print_speed
@@ -116,6 +116,7 @@ def simulate(
             print_note("interrupted: the figures are those of the run up to here")
     if result is None:
         return EXIT_INTERRUPTED
+    print_extrapolation(result.num_steps, result.num_extrapolated_steps, cost_model)
     print_refusals(result.rejected)
     return EXIT_USER_ERROR if result.rejected else 0
 
@@ -162,5 +163,6 @@ def _run_to_dict(result: SimulationResult | None) -> dict[str, Any]:
         "time_s": result.time_s,
         "time_spent": msgspec.to_builtins(result.time_spent),
         "loop_time_s": result.loop_time_s,
+        "num_extrapolated_steps": result.num_extrapolated_steps,
         "rejected": [{"id": request, "reason": error.reason} for request, error in result.rejected],
     }

@@ -45,6 +45,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "hit_rate": ("hits", _share),
     "num_preemptions": ("preemptions", _count),
     "peak_kv_use": ("KV peak", _share),
+    "num_extrapolated_steps": ("extrapolated steps", _count),
 }
 """Of a row: what the table shows, under which heading, and how. A column in which nothing is counted is left out."""
 

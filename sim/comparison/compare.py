@@ -60,6 +60,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     num_requests: int
     num_unpaired: int
     """Requests that one of the two runs did not complete."""
+    num_steps: int
+    """Of the simulation."""
+    num_extrapolated_steps: int
+    """Of them, those larger than all that the cost model was measured on."""
     latencies: dict[str, LatencyPair]
     step_times: dict[str, LatencyPair]
     """By phase: ``decode step`` or, where both runs tell it, ``decode on device``; see ``step_durations``. Empty if the
@@ -108,6 +112,8 @@ def compare(
     return Comparison(
         num_requests=len(run.requests),
         num_unpaired=len(run.requests) - len(pairs),
+        num_steps=result.num_steps,
+        num_extrapolated_steps=result.num_extrapolated_steps,
         latencies={name: pair for name, pair in latencies.items() if pair is not None},
         step_times=_step_times(run.events, result.events) if run.events else {},
         real_tokens_per_s=_tokens_per_s(run.requests),
