@@ -18,7 +18,7 @@ from nanovllm.cli.console import (
 )
 from nanovllm.cli.help import examples
 from nanovllm.cli.sweep_progress import SweepProgress
-from nanovllm.cli.sweep_views import SweepFigures, check_sort, print_rows
+from nanovllm.cli.sweep_views import LATENCY, SweepFigures, check_sort, print_rows
 from nanovllm.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def sweep(
         Path | None, typer.Option(help="Draw what routers make of more and more replicas into this file.")
     ] = None,
     value: Annotated[
-        str, typer.Option(metavar="COLUMN", help="The column of the heatmap.")
-    ] = "time_to_first_token_p99_s",
+        str | None, typer.Option(metavar="COLUMN", help=f"With --heatmap: draw this column; without it, {LATENCY}.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a row a line.")] = False,
 ) -> int:
     """Simulate every combination of some settings, all processors busy.

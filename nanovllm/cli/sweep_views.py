@@ -116,8 +116,8 @@ class SweepFigures:
     cliff: Path | None
     heatmap: Path | None
     routers: Path | None
-    value: str
-    """The column that the heatmap shows."""
+    value: str | None
+    """The column that the heatmap shows; None for ``LATENCY``."""
 
     @property
     def paths(self) -> list[Path]:
@@ -126,6 +126,8 @@ class SweepFigures:
 
     def check(self, sweep: Sweep) -> None:
         """Raise ``UserError`` for pictures that the sweep does not give, before it runs."""
+        if self.value is not None and self.heatmap is None:
+            raise ConfigError("value", self.value, "only together with heatmap")
         if not self.paths:
             return
         from viz.figures.plot import check_picture
@@ -143,7 +145,7 @@ class SweepFigures:
                 raise UserError(f"a heat map is drawn over two settings that vary, here are {len(sweep.varied)}")
             from sim.sweeps.figures import FIGURES
 
-            if self.value not in FIGURES:
+            if self.value not in (None, *FIGURES):
                 raise ConfigError("value", self.value, f"one of {', '.join(FIGURES)}")
 
     def draw(self, result: SweepResult) -> None:
@@ -167,10 +169,11 @@ class SweepFigures:
         from viz.figures import heatmap
 
         vertical, horizontal = result.sweep.varied
-        values = {(_told(row[vertical]), _told(row[horizontal])): row[self.value] for row in result.rows}
+        shown = self.value or LATENCY
+        values = {(_told(row[vertical]), _told(row[horizontal])): row[shown] for row in result.rows}
         rows = list(dict.fromkeys(row for row, _ in values))
         columns = list(dict.fromkeys(column for _, column in values))
-        return heatmap(values, rows=rows, columns=columns, names=(vertical, horizontal), title=_in_words(self.value))
+        return heatmap(values, rows=rows, columns=columns, names=(vertical, horizontal), title=_in_words(shown))
 
 
 def _in_words(column: str) -> str:

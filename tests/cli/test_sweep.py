@@ -119,6 +119,13 @@ def test_a_heat_map_is_headed_by_words_and_a_unit(value: str, title: str, run: R
     assert f"<!-- {title} -->" in path.read_text(encoding="utf-8")
 
 
+def test_a_heat_map_shows_the_wait_for_the_first_token_unless_told_otherwise(run: RunCommand, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra viz")
+    path = tmp_path / "map.svg"
+    assert run("sweep", *TWO_BY_TWO, "--heatmap", path).code == 0
+    assert "<!-- Time to first token p99, s -->" in path.read_text(encoding="utf-8")
+
+
 def test_a_single_setting_is_told_with_its_name(run: RunCommand, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra viz")
     path = tmp_path / "frontier.svg"
@@ -173,6 +180,9 @@ def test_without_an_answer_there_is_nothing_to_draw(
         (["--vary", "num_kvcache_blocks=8,9", "--vary", "seed=1,2,3,4", "--cliff", "a.png"], "lines: here are 4"),
         (["--set", "gpu=l4", "--heatmap", "a.png"], "two settings that vary, here are 0"),
         (["--vary", "gpu=l4", "--vary", "seed=1", "--heatmap", "a.png", "--value", "beauty"], "value='beauty'"),
+        (["--set", "gpu=l4", "--value", "hit_rate"], "value='hit_rate' is not allowed: only together with heatmap"),
+        (["--set", "gpu=l4", "--value", "", "--pareto", "a.png"], "only together with heatmap"),
+        (["--vary", "gpu=l4", "--vary", "seed=1", "--heatmap", "a.png", "--value", ""], "value='' is not allowed"),
         (["--set", "num_requests=1", "--sort", "beauty"], "sort='beauty' is not allowed: one of cell"),
     ],
 )
