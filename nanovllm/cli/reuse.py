@@ -99,11 +99,11 @@ def _plan(workload: Path, reading: WorkloadInput, config: Config, costs: CostMod
     from sim.readers.mooncake import HASH_BLOCK_SIZE, read_mooncake_blocks
 
     read_blocks = None
-    if reading.format_of(workload) == "mooncake":
+    if reading.reading.format_of(workload) == "mooncake":
         if config.kvcache_block_size != HASH_BLOCK_SIZE:
             allowed = f"{HASH_BLOCK_SIZE}, the tokens that a hash id of this trace stands for"
             raise ConfigError("kvcache_block_size", config.kvcache_block_size, allowed)
-        read_blocks = partial(read_mooncake_blocks, workload, reading.part)
+        read_blocks = partial(read_mooncake_blocks, workload, reading.reading)
     config, spec, cost_model = costs.choose(config, "llama-3.1-8b")
     read = partial(reading.read, workload)
     return ReuseRun(config=config, read=read, read_blocks=read_blocks, gpu=gpu, model=spec, cost_model=cost_model)

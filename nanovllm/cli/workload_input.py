@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanovllm.checks import check_positive, check_whole_number
-from nanovllm.errors import ConfigError
-
 if TYPE_CHECKING:
-    from sim.readers import Slice
+    from sim.readers.any_format import Reading
     from sim.workload import WorkloadRequest
 
 FORMATS = ("auto", "workload", "azure", "mooncake", "sharegpt")
@@ -40,41 +37,15 @@ class WorkloadInput:
     """Mooncake traces only: source of the tokens that stand for their hash_ids."""
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ConfigError("format", self.format, f"one of {', '.join(FORMATS)}")
-        check_positive("rate_scale", self.rate_scale)
-        check_whole_number("trace_seed", self.trace_seed, 0)
-        _ = self.part  # refuses wrong values
+        _ = self.reading  # refuses wrong values
 
     @property
-    def part(self) -> Slice:
-        """Which requests are kept."""
-        from sim.readers import Slice
+    def reading(self) -> Reading:
+        """The same for the simulator, which commands load when they run."""
+        from sim.readers.any_format import Reading
 
-        return Slice(skip=self.skip, limit=self.limit, start_s=self.start_s, end_s=self.end_s)
-
-    def format_of(self, path: Path) -> str:
-        """One of ``FORMATS``, not auto. Raises ``WorkloadError``."""
-        from sim.readers.any_format import detect_format
-
-        return self.format if self.format != "auto" else detect_format(path)
+        return Reading(**vars(self))
 
     def read(self, path: Path, *, allow_text: bool = False) -> Iterable[WorkloadRequest]:
-        """The requests in order of arrival. A public trace is read as it is needed, a workload file at once.
-
-        ``allow_text``: whoever runs it has a tokenizer. Raises ``WorkloadError``, ``ConfigError``.
-        """
-        from sim.readers.any_format import read_requests
-
-        return read_requests(
-            path,
-            format=self.format,
-            skip=self.skip,
-            limit=self.limit,
-            start_s=self.start_s,
-            end_s=self.end_s,
-            rate_scale=self.rate_scale,
-            trace_max_tokens=self.trace_max_tokens,
-            trace_seed=self.trace_seed,
-            allow_text=allow_text,
-        )
+        """The requests in order of arrival, see ``Reading``."""
+        return self.reading.read(path, allow_text=allow_text)

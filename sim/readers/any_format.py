@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from nanovllm.checks import check_positive, check_whole_number
 from nanovllm.errors import ConfigError, WorkloadError
+from nanovllm.trace.events import RequestId
 from sim.readers import READERS, Slice
 from sim.workload import WorkloadRequest, read_workload
 from sim.workload.files import open_lines, parse_json
@@ -22,39 +25,48 @@ _MARKS = {
 """Fields that tell a format, even where others are missing."""
 
 
-def read_requests(
-    path: Path,
-    *,
-    format: str = "auto",
-    skip: int = 0,
-    limit: int | None = None,
-    start_s: float = 0.0,
-    end_s: float | None = None,
-    rate_scale: float = 1.0,
-    trace_max_tokens: int | None = None,
-    trace_seed: int = 0,
-    allow_text: bool = False,
-) -> Iterable[WorkloadRequest]:
-    """The requests in order of arrival. A public trace is read as it is needed, a workload file at once.
+@dataclass(frozen=True, kw_only=True)
+class Reading(Slice):
+    """How a file is read, and which of its requests are kept: see ``sim.readers``. Raises ``ConfigError``."""
 
-    ``format``: one of ``FORMATS``. ``skip``, ``limit``, ``start_s``, ``end_s``, ``rate_scale`` and, for a public trace
-    only, ``trace_max_tokens``: see ``sim.readers``; ``trace_seed``: what tokens are drawn from where a trace tells only
-    which are equal. ``allow_text``: whoever runs it has a tokenizer. Raises ``WorkloadError``, ``ConfigError``.
-    """
-    if format not in FORMATS:
-        raise ConfigError("format", format, f"one of {', '.join(FORMATS)}")
-    name = format if format != "auto" else detect_format(path)
-    part = Slice(skip=skip, limit=limit, start_s=start_s, end_s=end_s)
-    if name == "workload":
-        if trace_max_tokens is not None:
-            raise ConfigError("trace_max_tokens", trace_max_tokens, "only for a public trace: this is a workload")
-        kept = _part_of(read_workload(path, allow_text=allow_text), part, rate_scale)
-        if not kept:
-            raise _nothing_left(path)
-        return kept
-    seed = {"seed": trace_seed} if name == "mooncake" else {}
-    requests = READERS[name](path, **vars(part), rate_scale=rate_scale, max_tokens=trace_max_tokens, **seed)
-    return _at_least_one(path, requests)
+    format: str = "auto"
+    """One of ``FORMATS``."""
+    rate_scale: float = 1.0
+    trace_max_tokens: int | None = None
+    """For a public trace only."""
+    trace_seed: int = 0
+    """What tokens are drawn from where a trace tells only which are equal."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.format not in FORMATS:
+            raise ConfigError("format", self.format, f"one of {', '.join(FORMATS)}")
+        check_positive("rate_scale", self.rate_scale)
+        if self.trace_max_tokens is not None:
+            check_whole_number("trace_max_tokens", self.trace_max_tokens, 1)
+        check_whole_number("trace_seed", self.trace_seed, 0)
+
+    def format_of(self, path: Path) -> str:
+        """One of ``FORMATS``, not auto. Raises ``WorkloadError``."""
+        return self.format if self.format != "auto" else detect_format(path)
+
+    def read(self, path: Path, *, allow_text: bool = False) -> Iterable[WorkloadRequest]:
+        """The requests in order of arrival. A public trace is read as it is needed, a workload file at once.
+
+        ``allow_text``: whoever runs it has a tokenizer. Raises ``WorkloadError``, ``ConfigError``.
+        """
+        name, max_tokens = self.format_of(path), self.trace_max_tokens
+        if name == "workload":
+            if max_tokens is not None:
+                raise ConfigError("trace_max_tokens", max_tokens, "only for a public trace: this is a workload")
+            kept = _part_of(read_workload(path, allow_text=allow_text), self, self.rate_scale)
+            if not kept:
+                raise _nothing_left(path)
+            return kept
+        part = {field: getattr(self, field) for field in ("skip", "limit", "start_s", "end_s")}
+        seed = {"seed": self.trace_seed} if name == "mooncake" else {}
+        requests = READERS[name](path, **part, rate_scale=self.rate_scale, max_tokens=max_tokens, **seed)
+        return _at_least_one(path, requests)
 
 
 def _at_least_one(path: Path, requests: Iterable[WorkloadRequest]) -> Iterator[WorkloadRequest]:
@@ -71,16 +83,26 @@ def _nothing_left(path: Path) -> WorkloadError:
 
 
 def _part_of(requests: list[WorkloadRequest], part: Slice, rate_scale: float) -> list[WorkloadRequest]:
-    """Requests that come in the span of time, which begins at 0 then, and faster."""
+    """Requests that come in the span of time, which begins at 0 then, and faster. What waits for others is where they
+    are: left out if one of them is. How long after them it comes is not the workload's rate, and stays."""
     if part.start_s or part.end_s is not None:
         if requests[0].arrival_step is not None:
             option = "start_s" if part.start_s else "end_s"
             raise ConfigError(option, getattr(part, option), "only for arrivals in seconds: these come by step")
-        requests = [request for request in requests if part.has(request.arrival or 0.0)]
-    requests = list(islice(requests[part.skip :], part.limit))
+        in_span = (request for request in requests if request.after or part.has(request.arrival or 0.0))
+        requests = list(_with_all_awaited(in_span))
+    requests = list(islice(_with_all_awaited(requests[part.skip :]), part.limit))
     if rate_scale == 1.0 and not part.start_s:
         return requests
     return [_moved(request, part.start_s, rate_scale) for request in requests]
+
+
+def _with_all_awaited(requests: Iterable[WorkloadRequest]) -> Iterator[WorkloadRequest]:
+    kept: set[RequestId] = set()
+    for request in requests:
+        if kept.issuperset(request.after):
+            kept.add(request.id)
+            yield request
 
 
 def detect_format(path: Path) -> str:

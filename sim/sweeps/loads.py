@@ -31,8 +31,7 @@ from sim.generators import (
     parse_length,
     sessions,
 )
-from sim.readers import Slice
-from sim.readers.any_format import FORMATS, read_requests
+from sim.readers.any_format import Reading
 from sim.workload import WorkloadRequest
 
 if TYPE_CHECKING:
@@ -59,28 +58,14 @@ class Load(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileLoad:
+class FileLoad(Reading):
     """A workload file, or a public trace in its own format. Raises ``ConfigError``."""
 
     workload: str
-    format: str = "auto"
-    skip: int = 0
-    limit: int | None = None
-    start_s: float = 0.0
-    end_s: float | None = None
-    rate_scale: float = 1.0
-    trace_max_tokens: int | None = None
-    trace_seed: int = 0
     rate: float | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ConfigError("format", self.format, f"one of {', '.join(FORMATS)}")
-        Slice(skip=self.skip, limit=self.limit, start_s=self.start_s, end_s=self.end_s)  # refuses what is wrong
-        if self.trace_max_tokens is not None:
-            check_whole_number("trace_max_tokens", self.trace_max_tokens, 1)
-        check_whole_number("trace_seed", self.trace_seed, 0)
-        check_positive("rate_scale", self.rate_scale)
+        super().__post_init__()
         if self.rate is not None:
             check_positive("rate", self.rate)
             if self.rate_scale != 1.0:
@@ -88,17 +73,7 @@ class FileLoad:
 
     def requests(self, seed: int) -> Iterable[WorkloadRequest]:
         """Those of the file, which chance has no part in. Raises ``WorkloadError``, ``ConfigError``."""
-        requests = read_requests(
-            Path(self.workload),
-            format=self.format,
-            skip=self.skip,
-            limit=self.limit,
-            start_s=self.start_s,
-            end_s=self.end_s,
-            rate_scale=self.rate_scale,
-            trace_max_tokens=self.trace_max_tokens,
-            trace_seed=self.trace_seed,
-        )
+        requests = self.read(Path(self.workload))
         return requests if self.rate is None else stretched(list(requests), self.rate)
 
     def at_rate(self, rate: float) -> FileLoad:

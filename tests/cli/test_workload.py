@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nanovllm.cli import workload_input
+from nanovllm.cli.workload_input import WorkloadInput
+from nanovllm.errors import ConfigError
 from sim.readers import any_format
+from sim.readers.any_format import Reading
 from sim.workload import read_workload
 from tests.cli.conftest import RunCommand
 from tests.cli.test_errors import assert_refused
@@ -116,5 +120,9 @@ def test_models_are_listed(run: RunCommand) -> None:
     ).items()
 
 
-def test_formats_are_those_that_are_read() -> None:
+def test_files_are_read_here_as_everywhere() -> None:
     assert workload_input.FORMATS == any_format.FORMATS
+    options, known = ({field.name: field.default for field in fields(of)} for of in (WorkloadInput, Reading))
+    assert options == known
+    with pytest.raises(ConfigError, match=r"^limit=0 is not allowed"):
+        WorkloadInput(limit=0)

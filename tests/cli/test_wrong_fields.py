@@ -10,7 +10,7 @@ import pytest
 
 from nanovllm.errors import WorkloadError
 from sim.calibration import write_calibration
-from sim.readers.any_format import read_requests
+from sim.readers.any_format import Reading
 from tests.cli.conftest import RunCommand
 from tests.cli.test_damaged_files import AZURE, KINDS, MOONCAKE, SHAREGPT, WORKLOAD, lines, place, small_load
 from tests.cli.test_errors import assert_refused
@@ -32,7 +32,7 @@ ROWS = {"mooncake": MOONCAKE, "sharegpt": SHAREGPT, "workload": WORKLOAD}
 def assert_wrong(path: Path, line: int, field: str) -> None:
     """Reading it raises what commands print as their error."""
     with pytest.raises(WorkloadError) as caught:
-        list(read_requests(path))
+        list(Reading().read(path))
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert field in str(caught.value)
 

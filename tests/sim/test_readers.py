@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from nanovllm.errors import ConfigError, WorkloadError
 from sim.readers import READERS, Slice, read_azure, read_mooncake, read_sharegpt
-from sim.readers.any_format import read_requests
+from sim.readers.any_format import Reading
 from sim.readers.mooncake import read_mooncake_blocks
 from sim.workload import Prompts, WorkloadRequest, read_workload, to_requests, write_workload
 
@@ -111,20 +112,20 @@ def test_any_file_can_be_cut(tmp_path: Path) -> None:
     path = tmp_path / "load.jsonl"
     write_workload(path, load)
     with pytest.raises(WorkloadError, match=r"load\.jsonl: holds no request in the part that is asked for"):
-        list(read_requests(path, start_s=6))
+        list(Reading(start_s=6).read(path))
     options: dict[str, Any] = {"start_s": 2, "end_s": 5, "rate_scale": 2.0, "skip": 1}
-    assert [(request.id, request.arrival) for request in read_requests(path, **options)] == [(3, 0.5), (4, 1.0)]
-    assert list(read_requests(path)) == load
+    assert [(request.id, request.arrival) for request in Reading(**options).read(path)] == [(3, 0.5), (4, 1.0)]
+    assert list(Reading().read(path)) == load
     path = json_file(tmp_path, {**MOONCAKE, "timestamp": 0}, {**MOONCAKE, "timestamp": 3000})
-    first, second = ([request.prompt for request in read_requests(path, trace_seed=seed)] for seed in (0, 1))
+    first, second = ([request.prompt for request in Reading(trace_seed=seed).read(path)] for seed in (0, 1))
     assert first != second
-    assert [request.id for request in read_requests(path, start_s=1)] == [1]
+    assert [request.id for request in Reading(start_s=1).read(path)] == [1]
     with pytest.raises(WorkloadError, match=r"trace\.jsonl: holds no request in the part that is asked for"):
-        list(read_requests(path, skip=2))
+        list(Reading(skip=2).read(path))
     write_workload(path, [WorkloadRequest(id=0, prompt_len=5, max_tokens=2, arrival_step=3)])
     for name, allowed in (("start_s", 1.0), ("end_s", 9.0)):
         with pytest.raises(ConfigError, match=f"{name}={allowed} is not allowed: only for arrivals in seconds"):
-            read_requests(path, **{name: allowed})
+            Reading(**{name: allowed}).read(path)
 
 
 def test_mooncake_ids_become_equal_tokens(tmp_path: Path) -> None:
@@ -221,9 +222,22 @@ def test_what_is_read_can_be_written_as_a_workload(tmp_path: Path) -> None:
     assert read_workload(tmp_path / "load.jsonl") == requests
 
 
-def test_a_format_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^format='csv' is not allowed: one of auto, workload, azure"):
-        read_requests(tmp_path / "load.csv", format="csv")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"format": "csv"}, "format='csv' is not allowed: one of auto, workload, azure"),
+        ({"skip": -1}, "skip=-1 is not allowed"),
+        ({"limit": 0}, "limit=0 is not allowed"),
+        ({"start_s": -1.0}, "start_s=-1.0 is not allowed"),
+        ({"start_s": 2.0, "end_s": 2.0}, "end_s=2.0 is not allowed: a number of seconds above start_s=2.0"),
+        ({"rate_scale": 0.0}, "rate_scale=0.0 is not allowed"),
+        ({"trace_max_tokens": 0}, "trace_max_tokens=0 is not allowed"),
+        ({"trace_seed": -1}, "trace_seed=-1 is not allowed"),
+    ],
+)
+def test_a_way_of_reading_that_there_is_not_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(problem)}"):
+        Reading(**options)
 
 
 def data_file(name: str) -> Path:
