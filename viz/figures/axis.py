@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nanovllm.errors import UserError
+from viz.durations import unit_of
 from viz.figures.canvas import count_whole
 from viz.figures.history import FloatArray, History, IntArray
 
@@ -72,7 +73,7 @@ def step_axis(history: History, steps: StepRange | None = None, by_time: bool = 
     chosen = slice(positions.start, positions.stop)
     if by_time:
         span_s = float(table.end_s[positions[-1]] - table.start_s[positions[0]])
-        unit, unit_s = ("s", 1.0) if span_s >= 1 or span_s == 0 else ("ms", 1e-3)
+        unit, unit_s = unit_of(span_s)
         left, right = table.start_s[chosen] / unit_s, table.end_s[chosen] / unit_s
         right[:-1] = np.where(table.is_idle_after[chosen][:-1], right[:-1], left[1:])
         label = f"time, {unit}"

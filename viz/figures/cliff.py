@@ -10,6 +10,7 @@ from nanovllm.errors import TraceError, UserError
 from nanovllm.trace.events import TraceStarted
 from nanovllm.trace.metrics import Metrics, compute_metrics
 from viz import palette
+from viz.durations import unit_of
 from viz.figures.canvas import INK, MARKERS, SMALL_PT, Key, count_whole, figure_of, heading, new_figure, style
 from viz.figures.history import Source, events_of
 from viz.palette import Look
@@ -148,7 +149,7 @@ def _scaled(value: float | None, unit: float) -> float | None:
 
 def _unit(points: Sequence[CliffPoint]) -> tuple[str, float]:
     most = max((point.time_to_first_token_p99_s or 0.0 for point in points), default=0.0)
-    return ("ms", 1e-3) if most < 1 else ("s", 1.0)
+    return unit_of(most)
 
 
 def _draw_line(ax: Axes, x: list[int], y: list[float], look: Look) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from nanovllm.errors import UserError
 from nanovllm.trace.events import RequestId
 from viz import palette
+from viz.durations import duration
 from viz.figures.canvas import MUTED, SMALL_PT, Key, count_whole, figure_of, heading, new_figure, style
 from viz.figures.history import FloatArray, IntArray, Source
 from viz.figures.token_times import RequestTokens, TokenTimes, token_times_of
@@ -157,11 +158,11 @@ def _draw_tails(ax: Axes, runs: Sequence[TokenTimes], stall_s: float) -> None:
         ax.plot(lengths_s, shares, color=look.light, linewidth=1.8, zorder=3)
         p99_s, longest_s = float(np.quantile(gaps_s, 0.99)), float(gaps_s[-1])
         ax.plot(p99_s, 0.01, "o", color=look.light, markersize=5, zorder=4)
-        told = f"{' and '.join(labels)}: p99 {_seconds(p99_s)}, longest {_seconds(longest_s)}"
+        told = f"{' and '.join(labels)}: p99 {duration(p99_s)}, longest {duration(longest_s)}"
         keys.append(Key(look, told, thickness=0.2))
     ax.axvline(stall_s, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     ax.annotate(
-        f" {_seconds(stall_s)}",
+        f" {duration(stall_s)}",
         (stall_s, 1.0),
         xycoords=("data", "axes fraction"),
         fontsize=SMALL_PT,
@@ -169,7 +170,7 @@ def _draw_tails(ax: Axes, runs: Sequence[TokenTimes], stall_s: float) -> None:
         va="top",
     )
     ax.set_ylim(0.7 / num_gaps, 1.4)
-    ax.xaxis.set_major_formatter(lambda value, _: _seconds(value))
+    ax.xaxis.set_major_formatter(lambda value, _: duration(value))
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     ax.set_xlabel("time between two tokens of a request")
     ax.set_ylabel("share of gaps this long or longer")
@@ -213,7 +214,7 @@ def _draw_burst(ax: Axes, burst: Burst, stall_s: float, *, is_first: bool, is_la
     keys = [
         Key(palette.WAITING, "waits for its first token"),
         Key(palette.DECODE, "gets tokens"),
-        Key(palette.STALLED, f"got no token for {_seconds(stall_s)} or more"),
+        Key(palette.STALLED, f"got no token for {duration(stall_s)} or more"),
     ]
     stalled_s, got_s = burst.seconds(palette.STALLED), burst.seconds(palette.DECODE)
     share = stalled_s / (stalled_s + got_s) if stalled_s + got_s else 0.0
@@ -233,7 +234,3 @@ def _pixels(burst: Burst) -> IntArray:
                 last = max(first + 1, round((span.end_s - start_s) * columns_per_s))
                 pixels[span.row, first:last] = number
     return pixels
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"

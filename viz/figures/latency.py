@@ -13,6 +13,7 @@ from nanovllm.trace.metrics import summarize_run
 from nanovllm.trace.metrics.collector import MetricsCollector
 from nanovllm.trace.metrics.latency import Latency, summarize
 from viz import palette
+from viz.durations import unit_of
 from viz.figures.canvas import INK, MUTED, SMALL_PT, TEXT_PT, figure_of, heading, mark_problem, new_figure, style
 from viz.figures.history import FloatArray, Source, events_of, problem_of
 
@@ -110,7 +111,7 @@ def _draw_panel(ax: Axes, curve: LatencyCurve | None, name: str) -> None:
             transform=ax.transAxes,
         )
         return
-    unit, unit_s = ("ms", 1e-3) if curve.summary.max < 1 else ("s", 1.0)
+    unit, unit_s = unit_of(curve.summary.max)
     _set_range(ax, curve, unit_s)
     kept = np.unique(np.linspace(0, len(curve.values_s) - 1, MAX_POINTS).round().astype(np.int64))
     x, y = curve.values_s[kept] / unit_s, curve.shares[kept]

@@ -10,6 +10,7 @@ import numpy as np
 
 from nanovllm.errors import UserError
 from viz import palette
+from viz.durations import duration, unit_of
 from viz.figures.canvas import (
     GROUND,
     INK,
@@ -77,7 +78,7 @@ def pareto(
     frontier = pareto_frontier(points)
     sheet = new_figure(height_in=4.8) if figure is None else figure
     ax, beside = sheet.subplots(1, 2, width_ratios=[3, 2])
-    unit, unit_s = ("ms", 1e-3) if max(point.latency_s for point in points) < 1 else ("s", 1.0)
+    unit, unit_s = unit_of(max(point.latency_s for point in points))
     looks = _looks(points)
     style(ax)
     _scale(ax, points, unit_s)
@@ -179,7 +180,7 @@ def _list_frontier(ax: Axes, numbered: dict[int, ParetoPoint], num_on_frontier: 
     heading(ax, f"The frontier{counted}", note=label_names)
     for number, point in numbered.items():
         y = 1 - number / MAX_NUMBERED
-        figures = f"{point.throughput:,.4g} per s, {_duration(point.latency_s)}"
+        figures = f"{point.throughput:,.4g} per s, {duration(point.latency_s)}"
         ax.annotate(str(number), (0.0, y), xycoords="axes fraction", fontsize=TEXT_PT, fontweight="bold", color=INK)
         ax.annotate(point.label, (0.06, y), xycoords="axes fraction", fontsize=TEXT_PT, color=INK)
         ax.annotate(
@@ -191,7 +192,3 @@ def _list_frontier(ax: Axes, numbered: dict[int, ParetoPoint], num_on_frontier: 
             fontsize=SMALL_PT,
             color=MUTED,
         )
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:,.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

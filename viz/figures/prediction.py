@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nanovllm.trace.metrics import request_metrics
 from viz import palette
+from viz.durations import unit_of
 from viz.figures.canvas import MUTED, SMALL_PT, figure_of, heading, new_figure, style
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _draw_panel(ax: Axes, name: str, pairs: Sequence[tuple[float, float]]) -> No
     if not pairs:
         heading(ax, name, note="no request was completed in both runs")
         return
-    unit, unit_s = ("ms", 1e-3) if max(map(max, pairs)) < 1 else ("s", 1.0)
+    unit, unit_s = unit_of(max(map(max, pairs)))
     points = [(real / unit_s, predicted / unit_s) for real, predicted in pairs]
     low, high = min(map(min, points)), max(map(max, points))
     if low > 0 and high > 20 * low:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nanovllm.errors import UserError
 from viz import palette
+from viz.durations import duration
 from viz.figures.canvas import INK, MARKERS, TEXT_PT, count_whole, figure_of, heading, new_figure, style
 from viz.palette import Look
 
@@ -96,7 +97,7 @@ def _draw_waits(ax: Axes, lines: dict[str, list[RoutingPoint]], looks: dict[str,
         for measure, line_style in (("time_to_first_token_p99_s", "-"), ("time_to_first_token_p50_s", ":")):
             told = [(point.num_replicas, getattr(point, measure)) for point in lines[name]]
             _draw_line(ax, look, [(count, value) for count, value in told if value is not None], line_style)
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g} s" if value >= 1 else f"{1000 * value:g} ms")
+    ax.yaxis.set_major_formatter(lambda value, _: duration(value))
     heading(ax, "Time to first token", note="99th percentile; dotted: median")
 
 

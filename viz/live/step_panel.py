@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from viz import palette, sentences
+from viz.durations import duration
 from viz.live.bars import budget_parts, cells_of
 from viz.live.follower import Follower
 from viz.live.row import Cells, Row, clip, fill, rule, wrap
@@ -39,17 +40,8 @@ def _duration(follower: Follower) -> str:
     if start_s is None or follower.replay.is_in_step:
         return ""
     parts = follower.step_parts_s
-    told = "" if parts is None else f": host {seconds(parts[0])}, device {seconds(parts[1])}"
-    return f"took {seconds(end_s - start_s)}{told}"
-
-
-def seconds(duration_s: float) -> str:
-    """A duration with three digits and the unit that suits it."""
-    if duration_s >= 100:
-        return f"{duration_s:,.0f} s"
-    if duration_s >= 0.9995:  # less than that is less than 1 when rounded to three digits, too
-        return f"{duration_s:.3g} s"
-    return f"{duration_s * 1e3:.3g} ms" if duration_s >= 0.9995e-3 else f"{duration_s * 1e6:.3g} µs"
+    told = "" if parts is None else f": host {duration(parts[0])}, device {duration(parts[1])}"
+    return f"took {duration(end_s - start_s)}{told}"
 
 
 def _bar(follower: Follower, used: int, budget: int, width: int, theme: Theme) -> Cells:

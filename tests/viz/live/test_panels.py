@@ -13,7 +13,6 @@ from viz.live.figures_panel import WINDOW_S, speeds
 from viz.live.follower import Told
 from viz.live.pool_panel import block_states, pool_panel, rows_wanted
 from viz.live.row import Row, fill, rule, shorten, wrap
-from viz.live.step_panel import seconds
 from viz.live.story_panel import entries_of, story_panel
 from viz.live.theme import Theme
 from viz.sentences import DECODE, HELD, Sentence
@@ -127,14 +126,3 @@ def test_speeds_are_those_of_the_last_second() -> None:
     assert last.time_s - first.time_s < WINDOW_S, "then it is the whole run"
     assert generated == pytest.approx((last.generated_tokens - first.generated_tokens) / (last.time_s - first.time_s))
     assert computed > generated
-
-
-def test_durations_have_the_unit_that_suits_them() -> None:
-    assert [seconds(s) for s in (123.4, 1.5, 0.9996, 0.25, 0.00123, 0.0000456)] == [
-        "123 s",
-        "1.5 s",
-        "1 s",
-        "250 ms",
-        "1.23 ms",
-        "45.6 µs",
-    ]
