@@ -73,10 +73,11 @@ def _figures(cell: CellSettings) -> Figures:
         lambda run: run.attainment >= least,
         served_rate=lambda run: run.figures["requests_per_s"],
         busy_share=lambda run: run.busy_share,
+        is_empty=lambda run: not run.num_requests,
         start=start,
         tolerance=cell.search.rate_tolerance,
     )
-    if found.num_simulations == 1 and not found.run.num_requests:
+    if not found.run.num_requests:
         raise ConfigError("rate", start, "no request comes in load_duration_s, begin with a higher one")
     return {
         **found.run.figures,

@@ -23,6 +23,7 @@ from sim.cluster import ROUTERS
 from sim.cluster.simulation import MAX_REPLICAS
 from sim.hardware import find_gpu
 from sim.sweeps.loads import AgentsLoad, DrawnLoad, FileLoad, Load, SessionsLoad
+from sim.sweeps.rate_search import HIGHEST_START, LOWEST_START
 
 Value = str | int | float | bool | tuple[int, ...] | None
 """Of a setting."""
@@ -158,9 +159,10 @@ def check_settings(settings: Mapping[str, Value]) -> CellSettings:
     slo, search = Slo(**limits), build(RateSearch)  # type: ignore[arg-type]
     if search.find_rate is not None and not slo.limits:
         raise ConfigError("find_rate", search.find_rate, f"a limit to meet is needed: {', '.join(SLO_NAMES)}")
-    return CellSettings(
-        config=build(Config), deployment=build(Deployment), load=build(load_type), slo=slo, search=search
-    )
+    load: Load = build(load_type)
+    if search.find_rate is not None and load.rate is not None and not LOWEST_START <= load.rate <= HIGHEST_START:
+        raise ConfigError("rate", load.rate, f"from {LOWEST_START:g} to {HIGHEST_START:g} where a search begins there")
+    return CellSettings(config=build(Config), deployment=build(Deployment), load=load, slo=slo, search=search)
 
 
 def _with_defaults(settings: Mapping[str, Value]) -> dict[str, Value]:

@@ -9,21 +9,36 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from nanovllm.errors import ConfigError
 from sim.sweeps import Sweep, run_cell
-from sim.sweeps.rate_search import MAX_DOUBLINGS, MAX_OVERLOAD, MIN_BUSY_SHARE, FoundRate, find_highest_rate
+from sim.sweeps.rate_search import (
+    HIGHEST_START,
+    LOWEST_START,
+    MAX_DOUBLINGS,
+    MAX_OVERLOAD,
+    MIN_BUSY_SHARE,
+    FoundRate,
+    find_highest_rate,
+)
 from sim.workload import WorkloadRequest, write_workload
 
 
 def search(
-    limit: float, start: float = 1.0, tolerance: float = 0.01, served: float = math.inf, request_s: float = math.inf
+    limit: float,
+    start: float = 1.0,
+    tolerance: float = 0.01,
+    served: float = math.inf,
+    request_s: float = math.inf,
+    emptiest: float = 0.0,
 ) -> FoundRate[float]:
-    """Of a server that meets its objective up to ``limit`` and needs ``request_s`` for each request; the run is the
-    rate itself."""
+    """Of a server that meets its objective up to ``limit`` and needs ``request_s`` for each request; below the rate
+    ``emptiest`` none comes. The run is the rate itself."""
     return find_highest_rate(
         lambda rate: rate,
         lambda rate: rate <= limit,
         served_rate=lambda rate: min(rate, served),
         busy_share=lambda rate: min(1.0, rate * request_s),
+        is_empty=lambda rate: rate < emptiest,
         start=start,
         tolerance=tolerance,
     )
@@ -55,6 +70,20 @@ def test_it_stops_where_requests_no_longer_meet() -> None:
     assert MIN_BUSY_SHARE / 2 <= found.lowest_failing_rate * 0.25 < MIN_BUSY_SHARE
 
 
+def test_a_rate_at_which_nobody_comes_has_not_failed() -> None:
+    found = search(0.0, emptiest=0.1)
+    assert (found.highest_rate, found.lowest_failing_rate, found.run) == (0.0, 0.125, 0.125)
+    assert found.num_simulations == 1 + 4
+
+
+@pytest.mark.parametrize("start", [LOWEST_START, 1.0, HIGHEST_START])
+@pytest.mark.parametrize("limit", [1e-9, 3.0, 1e9])
+def test_the_limit_is_found_from_wherever_a_search_may_begin(start: float, limit: float) -> None:
+    found = search(limit, start)
+    assert found.lowest_failing_rate is not None
+    assert found.highest_rate <= limit < found.lowest_failing_rate <= found.highest_rate * 1.01
+
+
 @pytest.mark.parametrize(
     "load", [{"num_requests": 2000}, {"load_duration_s": 0.5, "rate": 20}, {"num_requests": 40, "replicas": 3}]
 )
@@ -63,11 +92,33 @@ def test_an_objective_that_nobody_meets_is_no_failure(load: dict[str, Any]) -> N
     row = run_cell(Sweep(settings=settings).cells()[0])
     assert (row["status"], row["error"]) == ("completed", None)
     assert (row["highest_rate"], row["slo_attainment"]) == (0.0, 0.0)
+    assert row["num_completed"] > 0, "the row is that of a run to which somebody came"
+    assert row["lowest_failing_rate"] <= load.get("rate", 1.0)
 
 
 def test_a_search_that_begins_where_no_request_comes_fails() -> None:
     row = run_cell(Sweep(settings={"find_rate": 0.9, "slo_ttft": 1, "rate": 1e-5}).cells()[0])
     assert row["error"] == "rate=1e-05 is not allowed: no request comes in load_duration_s, begin with a higher one"
+
+
+@pytest.mark.parametrize("kind", [{"num_requests": 12}, {"num_sessions": 10}, {"num_agents": 5}])
+@pytest.mark.parametrize("rate", [LOWEST_START, HIGHEST_START])
+def test_the_rate_at_which_a_search_begins_does_not_matter(kind: dict[str, int], rate: float) -> None:
+    settings = {"gpu": "l4", "slo_ttft": 0.2, "find_rate": 0.8, "rate_tolerance": 0.05, **kind}
+    far, near = (run_cell(Sweep(settings={**settings, "rate": begin}).cells()[0]) for begin in (rate, 4.0))
+    assert (far["error"], near["error"]) == (None, None)
+    if near["lowest_failing_rate"] is None or far["lowest_failing_rate"] is None:
+        assert near["lowest_failing_rate"] is far["lowest_failing_rate"]
+    else:
+        assert far["highest_rate"] == pytest.approx(near["highest_rate"], rel=0.11)
+
+
+@pytest.mark.parametrize("rate", [1e-7, 2e6])
+def test_a_search_begins_at_a_rate_that_leads_somewhere(rate: float) -> None:
+    settings = {"num_requests": 3, "slo_ttft": 1, "rate": rate}
+    assert run_cell(Sweep(settings=settings).cells()[0])["status"] == "completed"
+    with pytest.raises(ConfigError, match=rf"^rate={rate} is not allowed: from 1e-06 to 1e\+06 where a search begins"):
+        Sweep(settings={**settings, "find_rate": 0.5})
 
 
 def test_it_stops_where_no_queue_would_make_it_fail() -> None:
