@@ -30,7 +30,7 @@ class FoundRate(Generic[Run]):
     """What a search came to. Rates are those of the load: requests, conversations or agents a second."""
 
     highest_rate: float
-    """The highest rate tried that meets the objective; 0 if none does, down to ``MIN_BUSY_SHARE`` or to where no request
+    """The highest rate tried that meets the objective; 0 if none does, down to ``MIN_BUSY_SHARE`` or to where nobody
     comes."""
     lowest_failing_rate: float | None
     """The lowest rate tried above it, which does not; None if none failed up to ``MAX_OVERLOAD``."""
