@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,9 @@ class Engine:
         self.clock: Clock = WallClock() if clock is None else clock
         self.rejected: list[tuple[RequestId, RequestError]] = []
         self.vocab_size = vocab_size
-        self._arrivals: list[Arrivals] = []
+        self.on_end: list[Callable[[RequestId, float], object]] = []
+        """Called with the id of each request that ends, in whatever way, and the time at which it did."""
+        self._refused_meanwhile: list[RequestId] = []
         self._emit = emit
         make_scheduler = find_scheduler(config.policy) if scheduler is None else scheduler
         if config.lookahead and isinstance(backend, AsynchronousBackend):
@@ -109,8 +111,13 @@ class Engine:
         return was_there
 
     def _note_ended(self, request_id: RequestId, time_s: float) -> None:
-        for arrivals in tuple(self._arrivals):  # another thread may begin or end a run
-            arrivals.note_ended(request_id, time_s)
+        for note in tuple(self.on_end):  # another thread may begin or end a run
+            note(request_id, time_s)
+
+    def _note_all_ended(self, result: StepResult) -> None:
+        refused, self._refused_meanwhile = self._refused_meanwhile, []
+        for request_id in (*refused, *(seq.request_id for seq in result.finished)):
+            self._note_ended(request_id, result.finished_s)
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ class Engine:
         others, see ``Arrivals``: one that stands elsewhere raises ``RequestError``.
         """
         arrivals = Arrivals(requests)
-        self._arrivals.append(arrivals)
+        self.on_end.append(arrivals.note_ended)
         try:
             while True:
                 result = self.turn_if_busy(arrivals.pop_while(self._is_due))
@@ -134,7 +141,7 @@ class Engine:
                         return
                     self._skip_to(head)
         finally:
-            self._arrivals.remove(arrivals)
+            self.on_end.remove(arrivals.note_ended)
 
     @property
     def is_idle(self) -> bool:
@@ -161,7 +168,11 @@ class Engine:
             self.add(request)
         except RequestError as error:
             self.rejected.append((request.request_id, error))
-            if error.reason != "duplicate_id":  # the other one of this id goes on
+            if error.reason == "duplicate_id":
+                return  # the other one of this id goes on
+            if self._steps.are_in_flight:  # as in the trace: what happens meanwhile counts as done when a step is over
+                self._refused_meanwhile.append(request.request_id)
+            else:
                 self._note_ended(request.request_id, self.clock.now())
 
     def turn_if_busy(self, arrivals: Iterable[Request]) -> StepResult | None:
@@ -181,9 +192,8 @@ class Engine:
         self._steps.take_in()
         self._hand_over(arrivals)
         result = self._steps.go_on()
-        if result is not None and result.finished:
-            for seq in result.finished:
-                self._note_ended(seq.request_id, result.finished_s)
+        if result is not None and (result.finished or self._refused_meanwhile):
+            self._note_all_ended(result)
         return result
 
     def step(self) -> StepResult:
