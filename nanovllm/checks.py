@@ -52,3 +52,9 @@ def check_positive(name: str, value: float, what: str = "a number") -> None:
     """Raise ``ConfigError`` for anything but a finite number above 0."""
     if not is_number(value) or value <= 0:
         raise ConfigError(name, value, f"{what} above 0")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raise ``ConfigError`` for anything but a finite number from 0 upward."""
+    if not is_number(value) or value < 0:
+        raise ConfigError(name, value, "a number of seconds from 0 upward")

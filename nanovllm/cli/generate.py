@@ -77,7 +77,7 @@ def generate(
     if profile is not None:
         check_writable(profile)
     workload = read_prompts(prompts or [], file, sampling)
-    if stream and any(request.arrival or request.arrival_step for request in workload):
+    if stream and any(request.arrival or request.arrival_step or request.after for request in workload):
         raise UserError(f"--stream wants requests that are all there at the start, but {file} tells of arrivals")
     if stream and live:
         raise UserError("--stream and --live both want the screen: choose one of them")

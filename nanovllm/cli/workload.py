@@ -215,6 +215,8 @@ class Summary:
     """What is in a workload. Texts have no length here: only a tokenizer could measure them."""
 
     num_requests: int
+    num_follow_ups: int
+    """Of them, those that wait for others to end."""
     num_prompt_tokens: int
     longest_prompt_tokens: int
     num_texts: int
@@ -228,20 +230,23 @@ class Summary:
     @classmethod
     def of(cls, workload: Iterable[WorkloadRequest]) -> Summary:
         """Count one by one: a trace need not fit into memory."""
-        num_requests = num_prompt_tokens = longest = num_texts = max_tokens = num_output_tokens = 0
+        num_requests = num_follow_ups = num_prompt_tokens = longest = num_texts = max_tokens = num_output_tokens = 0
         arrival_s, arrival_step = None, None
         prefixes = set()
         for request in workload:
             num_requests += 1
+            num_follow_ups += bool(request.after)
             num_prompt_tokens += request.num_prompt_tokens or 0
             longest = max(longest, request.num_prompt_tokens or 0)
             num_texts += request.text is not None
             max_tokens += request.max_tokens
             num_output_tokens += request.output_len or request.max_tokens
-            arrival_s, arrival_step = request.arrival, request.arrival_step
+            if not request.after:
+                arrival_s, arrival_step = request.arrival, request.arrival_step
             prefixes.add(request.prefix)
         return cls(
             num_requests=num_requests,
+            num_follow_ups=num_follow_ups,
             num_prompt_tokens=num_prompt_tokens,
             longest_prompt_tokens=longest,
             num_texts=num_texts,

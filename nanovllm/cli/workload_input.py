@@ -29,7 +29,7 @@ class WorkloadInput:
     end_s: float | None = None
     """Only what comes before so many seconds."""
     rate_scale: float = 1.0
-    """2 lets the requests come twice as fast."""
+    """2 lets the requests come twice as fast; those that wait for others keep their delays."""
     trace_max_tokens: int | None = None
     """Public traces only: what the scheduler is told as max_tokens of every request; the real length stays hidden
     from it. Without it, each request's max_tokens is its real length."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nanovllm.engine.arrivals import Arrivals
 from nanovllm.engine.request import Request
 from nanovllm.errors import ConfigError
 from sim.cluster.replica import Replica
@@ -40,33 +41,39 @@ class RoutingTotals:
 def run_cluster(replicas: Sequence[Replica], requests: Iterable[Request], router: Router) -> RoutingTotals:
     """Run until every request has ended.
 
-    ``requests`` come in the order of their arrival and are read no further than the time requires. Whatever falls on
-    one moment happens in this order: results of steps become known, requests that arrive are routed, replicas decide
-    their next steps, by index. Raises ``ConfigError`` for a request that comes by step (replicas have none in common),
-    or a route that leads nowhere.
+    ``requests`` come in the order of their arrival and are read no further than the time requires; they may wait for
+    each other as those of ``Engine.run`` do, whichever replica has them. Whatever falls on one moment happens in this
+    order: results of steps become known, requests that arrive are routed, replicas decide their next steps, by index.
+    Raises ``ConfigError`` for a request that comes by step (replicas have none in common), or a route that leads
+    nowhere.
     """
-    views = [replica.view for replica in replicas]
-    arrivals = iter(requests)
-    head = next(arrivals, None)
+    arrivals = Arrivals(requests)
     now_s, totals = 0.0, RoutingTotals()
     while True:
         times_s = [replica.next_turn_s for replica in replicas if replica.next_turn_s is not None]
-        if head is not None:
+        if (head := arrivals.head) is not None:
             times_s.append(_arrival_s(head))
         if not times_s:
+            assert not arrivals.num_waiting, "a request waits for one that is not there"
             return totals
         now_s = max(now_s, min(times_s))
         for replica in _due(replicas, now_s):
-            replica.tell_result()
-        while head is not None and _arrival_s(head) <= now_s:
-            route = router.route(head, views)
-            if not 0 <= route.replica < len(replicas):
-                raise ConfigError("route", route.replica, f"there are replicas 0 to {len(replicas) - 1}")
-            totals.note(views, route)
-            replicas[route.replica].send(head, now_s, route.num_cached_tokens)
-            head = next(arrivals, None)
+            replica.tell_result(arrivals)
+        _route_those_due(arrivals, now_s, replicas, router, totals)
         for replica in _due(replicas, now_s):
-            replica.take_turn()
+            replica.take_turn(arrivals)
+
+
+def _route_those_due(
+    arrivals: Arrivals, now_s: float, replicas: Sequence[Replica], router: Router, totals: RoutingTotals
+) -> None:
+    views = [replica.view for replica in replicas]
+    for request in arrivals.pop_while(lambda request: _arrival_s(request) <= now_s):
+        route = router.route(request, views)
+        if not 0 <= route.replica < len(replicas):
+            raise ConfigError("route", route.replica, f"there are replicas 0 to {len(replicas) - 1}")
+        totals.note(views, route)
+        replicas[route.replica].send(request, now_s, route.num_cached_tokens)
 
 
 def _due(replicas: Sequence[Replica], now_s: float) -> list[Replica]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from nanovllm.engine.arrivals import Arrivals
 from nanovllm.engine.request import Request
 from nanovllm.engine.steps import StepResult
+from nanovllm.trace.events import RequestId
 from nanovllm.trace.recorder import BATCH_EVENTS, Batches
 from sim.cluster.view import ReplicaView
 from sim.engine_setup import SimulatedEngine
@@ -27,6 +29,8 @@ class Replica:
         """When it decides its next step; None while it is idle."""
         self._engine = simulated.engine
         self._arrived: list[Request] = []
+        self._ends: list[tuple[RequestId, float]] = []
+        self._engine.on_end.append(lambda *end: self._ends.append(end))
         self._result: StepResult | None = None
 
     def send(self, request: Request, time_s: float, num_cached_tokens: int) -> None:
@@ -37,14 +41,18 @@ class Replica:
             self.simulated.clock.wait_until(time_s)
             self.next_turn_s = time_s
 
-    def tell_result(self) -> None:
-        """The step before the next turn is through: show what came of it."""
+    def tell_result(self, arrivals: Arrivals) -> None:
+        """The step before the next turn is through: show what came of it, and tell ``arrivals`` what has ended."""
         if self._result is not None:
             self.view.note_result(self._result)
             self._result = None
+        for end in self._ends:
+            arrivals.note_ended(*end)
+        self._ends.clear()
 
-    def take_turn(self) -> None:
-        """Hand over what has arrived and carry out the next step, if there is anything to do."""
+    def take_turn(self, arrivals: Arrivals) -> None:
+        """Hand over what has arrived and carry out the next step. If there is nothing to do, no result is going to be
+        told: ``arrivals`` hear at once of what was refused."""
         engine, num_rejected = self._engine, len(self._engine.rejected)
         self._result = engine.turn_if_busy(self._arrived)
         self._arrived = []
@@ -53,5 +61,7 @@ class Replica:
             if error.reason != "duplicate_id":  # what is under this id belongs to the other one
                 self.view.note_end(request_id)
         self.num_steps += self._result is not None
-        is_over = self._result is None and engine.is_idle
-        self.next_turn_s = None if is_over else self.simulated.clock.now()
+        self.next_turn_s = self.simulated.clock.now()
+        if self._result is None and engine.is_idle:
+            self.next_turn_s = None
+            self.tell_result(arrivals)

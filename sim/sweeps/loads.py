@@ -232,17 +232,21 @@ class AgentsLoad:
 
 def stretched(requests: list[WorkloadRequest], rate: float) -> list[WorkloadRequest]:
     """The requests with the first at 0 and the others' arrivals stretched so that ``rate`` come a second on average.
+    Those that wait for others do not count, and keep their delays.
 
     Raises ``ConfigError`` where that is not possible: they come by step, or all at once.
     """
-    times_s = [request.arrival or 0.0 for request in requests if request.arrival_step is None]
-    if len(times_s) < len(requests) or not times_s or times_s[0] == times_s[-1]:
+    times_s = [request.arrival or 0.0 for request in requests if not request.after]
+    by_step = any(request.arrival_step is not None for request in requests)
+    if by_step or not times_s or times_s[0] == times_s[-1]:
         raise ConfigError("rate", rate, "only for requests that arrive at different seconds")
     first_s, span_s, new_span_s = times_s[0], times_s[-1] - times_s[0], (len(times_s) - 1) / rate
-    return [
-        msgspec.structs.replace(request, arrival=(time_s - first_s) / span_s * new_span_s)
-        for request, time_s in zip(requests, times_s, strict=True)
-    ]
+
+    def moved(request: WorkloadRequest) -> WorkloadRequest:
+        time_s = ((request.arrival or 0.0) - first_s) / span_s * new_span_s
+        return msgspec.structs.replace(request, arrival=time_s)
+
+    return [request if request.after else moved(request) for request in requests]
 
 
 def _arrivals(rate: float | None, cv: float, text: str | None) -> Arrivals:

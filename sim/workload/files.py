@@ -7,25 +7,29 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from nanovllm.errors import ConfigError, WorkloadError
 from nanovllm.trace.files.packed import open_for_reading, written_whole
+from sim.workload.order import Order
 from sim.workload.request import WorkloadRequest
 
 FIELDS = tuple(field.name for field in msgspec.structs.fields(WorkloadRequest))
 """The fields that a line may have."""
+_AT_ODDS = {"arrival": ["arrival_step"], "after": ["arrival_step"], "arrival_step": ["arrival", "after"]}
+"""Fields that a workload does not have together: what comes by step comes at no time."""
 
 
 def read_workload(path: str | Path, *, allow_text: bool = False) -> list[WorkloadRequest]:
-    """All requests of a file in order of arrival; those that arrive together stay in the order of the file.
+    """All requests of a file in order of arrival, see ``in_order_of_arrival``.
 
     ``allow_text``: whoever runs it has a tokenizer. Raises ``WorkloadError`` naming file, line, field, value and
     what is allowed.
     """
-    return in_order_of_arrival(request for _, request in _read_lines(path, allow_text))
+    lines = sorted(_read_lines(path, allow_text), key=lambda line: line.moment)
+    return [line.request for line in lines]
 
 
 def iter_workload(path: str | Path, *, allow_text: bool = False) -> Iterator[WorkloadRequest]:
@@ -33,13 +37,16 @@ def iter_workload(path: str | Path, *, allow_text: bool = False) -> Iterator[Wor
 
     Raises ``WorkloadError`` as ``read_workload`` does, when it gets to the line.
     """
-    latest: WorkloadRequest | None = None
-    for line, request in _read_lines(path, allow_text):
-        if latest is not None and arrival_key(request) < arrival_key(latest):
-            problem = f"request {request.id!r} arrives before {latest.id!r}, but a streamed file must be sorted"
-            raise WorkloadError(path, problem, line)
-        latest = request
-        yield request
+    latest: _Line | None = None
+    for line in _read_lines(path, allow_text):
+        if latest is not None and line.moment < latest.moment:
+            what = "waits for some that arrive" if line.request.after else "arrives"
+            problem = (
+                f"request {line.request.id!r} {what} before {latest.request.id!r}, but a streamed file must be sorted"
+            )
+            raise WorkloadError(path, problem, line.number)
+        latest = line
+        yield line.request
 
 
 def write_workload(path: str | Path, requests: Iterable[WorkloadRequest]) -> None:
@@ -58,16 +65,6 @@ def write_workload(path: str | Path, requests: Iterable[WorkloadRequest]) -> Non
             file.writelines(lines)
     except OSError as error:
         raise WorkloadError.unwritable(path, error) from error
-
-
-def arrival_key(request: WorkloadRequest) -> float:
-    """What requests of one workload are sorted by: the time of arrival, or the step."""
-    return request.arrival_step if request.arrival_step is not None else request.arrival or 0.0
-
-
-def in_order_of_arrival(requests: Iterable[WorkloadRequest]) -> list[WorkloadRequest]:
-    """Sorted by arrival; those that arrive together keep their order."""
-    return sorted(requests, key=arrival_key)
 
 
 # ---- reading -------------------------------------------------------------------------------------------------
@@ -95,9 +92,17 @@ def open_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
         raise WorkloadError(path, f"cannot be read: {error}", number + 1) from None
 
 
-def _read_lines(path: str | Path, allow_text: bool) -> Iterator[tuple[int, WorkloadRequest]]:
+class _Line(NamedTuple):
+    number: int
+    request: WorkloadRequest
+    moment: float
+    """See ``Order``."""
+
+
+def _read_lines(path: str | Path, allow_text: bool) -> Iterator[_Line]:
     lines_by_id: dict[str, int] = {}
     arrivals: dict[str, int] = {}
+    order = Order()
     for line, data in open_lines(path):
         request = _parse(path, line, data)
         first = lines_by_id.setdefault(str(request.id), line)
@@ -106,18 +111,22 @@ def _read_lines(path: str | Path, allow_text: bool) -> Iterator[tuple[int, Workl
         if request.text is not None and not allow_text:
             raise WorkloadError(path, "text is not allowed: without a tokenizer, give prompt or prompt_len", line)
         _check_one_kind_of_arrival(path, line, request, arrivals)
-        yield line, request
+        try:
+            moment = order.moment(request)
+        except ConfigError as error:
+            raise WorkloadError(path, str(error), line) from None
+        yield _Line(line, request, moment)
     if not lines_by_id:
         raise WorkloadError(path, "holds no request: one JSON object a line is needed")
 
 
 def _check_one_kind_of_arrival(path: str | Path, line: int, request: WorkloadRequest, first: dict[str, int]) -> None:
-    """``first``: which line was the first with each of the two fields."""
-    for name, other in (("arrival", "arrival_step"), ("arrival_step", "arrival")):
+    """``first``: which line was the first with each of the three fields."""
+    for name, others in _AT_ODDS.items():
         value = getattr(request, name)
-        if value is not None:
+        if value not in (None, ()):
             first.setdefault(name, line)
-            if other in first:
+            for other in filter(first.__contains__, others):
                 allowed = f"line {first[other]} has {other}, and a workload has one or the other"
                 raise WorkloadError(path, str(ConfigError(name, value, allowed)), line)
 

@@ -6,7 +6,13 @@ from array import array
 
 import msgspec
 
-from nanovllm.checks import MAX_TOKEN_ID, check_whole_number, is_number, is_whole_number, whole_number_from
+from nanovllm.checks import (
+    MAX_TOKEN_ID,
+    check_seconds,
+    check_whole_number,
+    is_whole_number,
+    whole_number_from,
+)
 from nanovllm.errors import ConfigError
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import RequestId
@@ -38,9 +44,14 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     output_len: int | None = None
     """How many tokens a simulated run generates: the last of them is an end-of-sequence token."""
     arrival: float | None = None
-    """Seconds from the start; None: 0, unless there is an ``arrival_step``."""
+    """Seconds from the start; None: 0, unless there is an ``arrival_step`` or ``after``."""
     arrival_step: int | None = None
     """Handed over before this step, whatever the time."""
+    after: tuple[RequestId, ...] = ()
+    """It arrives when the last of these requests has ended, in whatever way, and ``delay`` has passed. A single id will
+    do. They stand before it, and arrive in seconds."""
+    delay: float = 0.0
+    """Seconds; only with ``after``."""
     priority: int = 0
     """For the policy ``priority``: the lower, the earlier."""
 
@@ -54,13 +65,14 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        self._check_id()
+        _check_id("id", self.id)
         params = self.sampling_params()  # refuses wrong values of the sampling fields and of max_tokens
         msgspec.structs.force_setattr(self, "stop", params.stop)
         msgspec.structs.force_setattr(self, "stop_token_ids", params.stop_token_ids)
         self._check_prompt()
         self._check_output_len()
         self._check_arrival()
+        self._check_after()
         check_whole_number("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
 
     def sampling_params(self) -> SamplingParams:
@@ -83,10 +95,6 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return len(self.prompt) if self.prompt is not None else self.prompt_len
 
     # ---- checks ----------------------------------------------------------------------------------------------
-
-    def _check_id(self) -> None:
-        if not (isinstance(self.id, str) and self.id):
-            check_whole_number("id", self.id, 0, allowed=f"{_TEXT}, or {whole_number_from(0)}")
 
     def _check_prompt(self) -> None:
         given = [name for name in ("prompt", "prompt_len", "text") if getattr(self, name) is not None]
@@ -125,14 +133,39 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     def _check_arrival(self) -> None:
         if self.arrival is not None:
-            if not is_number(self.arrival) or self.arrival < 0:
-                raise ConfigError("arrival", self.arrival, "a number of seconds from 0 upward")
-            if self.arrival > MAX_ARRIVAL_S:
-                raise ConfigError("arrival", self.arrival, f"at most {MAX_ARRIVAL_S} seconds")
+            _check_time("arrival", self.arrival)
             if self.arrival_step is not None:
                 raise ConfigError("arrival_step", self.arrival_step, "not together with arrival")
         if self.arrival_step is not None:
             check_whole_number("arrival_step", self.arrival_step, 0)
+
+    def _check_after(self) -> None:
+        after = () if self.after is None else self.after
+        ids = tuple(after) if isinstance(after, (list, tuple)) else (after,)
+        for index, awaited in enumerate(ids):
+            _check_id("after", awaited)
+            if awaited == self.id or awaited in ids[:index]:
+                raise ConfigError("after", awaited, "other requests, each once")
+        msgspec.structs.force_setattr(self, "after", ids)
+        _check_time("delay", self.delay)
+        if not ids:
+            if self.delay:
+                raise ConfigError("delay", self.delay, "only together with after")
+            return
+        for name in ("arrival", "arrival_step"):
+            if getattr(self, name) is not None:
+                raise ConfigError(name, getattr(self, name), "not together with after")
+
+
+def _check_id(name: str, value: object) -> None:
+    if not (isinstance(value, str) and value):
+        check_whole_number(name, value, 0, allowed=f"{_TEXT}, or {whole_number_from(0)}")
+
+
+def _check_time(name: str, value: float) -> None:
+    check_seconds(name, value)
+    if value > MAX_ARRIVAL_S:
+        raise ConfigError(name, value, f"at most {MAX_ARRIVAL_S} seconds")
 
 
 def _check_token_ids(ids: object) -> None:

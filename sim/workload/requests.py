@@ -48,5 +48,7 @@ def to_requests(workload: Iterable[WorkloadRequest], prompts: Prompts | None = N
             sampling_params=request.sampling_params(),
             arrival_s=request.arrival or 0.0,
             arrival_step=request.arrival_step,
+            after=request.after,
+            delay_s=request.delay,
             priority=request.priority,
         )

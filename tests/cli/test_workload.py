@@ -91,6 +91,7 @@ def test_check_sums_up_what_is_in_a_file(workload: Path, run: RunCommand) -> Non
     told: dict[str, Any] = json.loads(run("workload", "check", workload, "--json").out)
     assert told == {
         "num_requests": 3,
+        "num_follow_ups": 0,
         "num_prompt_tokens": 111,
         "longest_prompt_tokens": 41,
         "num_texts": 0,
@@ -104,6 +105,19 @@ def test_check_sums_up_what_is_in_a_file(workload: Path, run: RunCommand) -> Non
     assert outcome.code == 0
     assert "longest prompt tokens" in outcome.out
     assert "│ last arrival step     │ 4 " in outcome.out
+
+
+def test_check_counts_what_waits_for_others(tmp_path: Path, run: RunCommand) -> None:
+    path = tmp_path / "load.jsonl"
+    fields = {"prompt_len": 4, "max_tokens": 1}
+    lines = [{"id": 0, "arrival": 1.5}, {"id": 1, "after": 0, "delay": 9}, {"id": 2, "after": [0, 1]}]
+    path.write_text("".join(json.dumps(line | fields) + "\n" for line in lines))
+    told = json.loads(run("workload", "check", path, "--json").out)
+    assert (told["num_requests"], told["num_follow_ups"], told["last_arrival_s"]) == (3, 2, 1.5)
+    assert "│ num follow ups        │ 2 " in run("workload", "check", path).out
+    cut = path.read_text()[:-20]
+    path.write_text(cut)
+    assert_refused(run("workload", "check", path), f"{path}:3: is not JSON")
 
 
 def test_the_last_arrival_is_told_to_three_digits(run: RunCommand, tmp_path: Path) -> None:

@@ -128,6 +128,23 @@ def test_any_file_can_be_cut(tmp_path: Path) -> None:
             Reading(**{name: allowed}).read(path)
 
 
+def test_what_waits_for_others_is_where_they_are(tmp_path: Path) -> None:
+    def one(name: str, **comes: Any) -> WorkloadRequest:
+        return WorkloadRequest(id=name, prompt_len=5, max_tokens=2, **comes)
+
+    load = [one("a", arrival=0), one("a1", after="a", delay=4), one("b", arrival=2), one("b1", after="b", delay=4)]
+    path = tmp_path / "load.jsonl"
+    write_workload(path, [*load, one("ab", after=["a1", "b1"]), one("c", arrival=6)])
+
+    def read(**options: Any) -> list[tuple[Any, float | None, float]]:
+        return [(request.id, request.arrival, request.delay) for request in Reading(**options).read(path)]
+
+    assert read(start_s=1, rate_scale=2.0) == [("b", 0.5, 0), ("b1", None, 4), ("c", 2.5, 0)]
+    assert [name for name, *_ in read(end_s=6)] == ["a", "a1", "b", "b1", "ab"]
+    assert [name for name, *_ in read(skip=1, limit=2)] == ["b", "b1"]
+    assert [name for name, *_ in read(limit=3)] == ["a", "a1", "b"]
+
+
 def test_mooncake_ids_become_equal_tokens(tmp_path: Path) -> None:
     path = json_file(
         tmp_path,

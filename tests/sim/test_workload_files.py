@@ -19,7 +19,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 
 
 @st.composite
-def workload_requests(draw: st.DrawFn, id: str | int, by_step: bool) -> WorkloadRequest:
+def workload_requests(draw: st.DrawFn, id: str | int, by_step: bool, above: list[str | int]) -> WorkloadRequest:
     fields: dict[str, Any] = {"id": id, "max_tokens": draw(lengths)}
     kind = draw(st.sampled_from(["prompt", "prompt_len", "prefix", "text"]))
     if kind == "prompt":
@@ -35,6 +35,9 @@ def workload_requests(draw: st.DrawFn, id: str | int, by_step: bool) -> Workload
         fields["output_len"] = draw(st.none() | st.integers(1, fields["max_tokens"]))
     if by_step:
         fields["arrival_step"] = draw(st.none() | st.integers(0, 1000))
+    elif above and draw(st.booleans()):
+        fields["after"] = draw(st.lists(st.sampled_from(above), min_size=1, max_size=3, unique=True))
+        fields["delay"] = draw(st.floats(0, 1e9))
     else:
         fields["arrival"] = draw(st.none() | st.floats(0, 1e9))
     fields |= {
@@ -53,7 +56,7 @@ def workload_requests(draw: st.DrawFn, id: str | int, by_step: bool) -> Workload
 def workloads(draw: st.DrawFn) -> list[WorkloadRequest]:
     ids = draw(st.lists(names | st.integers(0, 2**63 - 1), min_size=1, max_size=6, unique_by=str))
     by_step = draw(st.booleans())
-    return [draw(workload_requests(name, by_step)) for name in ids]
+    return [draw(workload_requests(name, by_step, ids[:place])) for place, name in enumerate(ids)]
 
 
 @given(workload=workloads(), suffix=st.sampled_from([".jsonl", ".jsonl.gz"]))
@@ -163,6 +166,17 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "negative arrival": ({**GOOD, "arrival": -0.5}, "arrival=-0.5 is not allowed: a number of seconds from 0 upward"),
     "arrival that is text": ({**GOOD, "arrival": "noon"}, "arrival='noon' is not allowed: a number of seconds from 0"),
     "two arrivals": ({**GOOD, "arrival": 1, "arrival_step": 1}, "arrival_step=1 is not allowed: not together with"),
+    "after and arrival": ({**GOOD, "after": "fine", "arrival": 1}, "arrival=1 is not allowed: not together with after"),
+    "after and a step": ({**GOOD, "after": "fine", "arrival_step": 1}, "arrival_step=1 is not allowed: not together"),
+    "after an unknown id": ({**GOOD, "after": "x"}, "after='x' is not allowed: the id of a request that stands before"),
+    "after itself": ({**GOOD, "after": ["fine", 0]}, "after=0 is not allowed: other requests, each once"),
+    "after the same twice": ({**GOOD, "after": ["fine", "fine"]}, "after='fine' is not allowed: other requests, each"),
+    "after what is no id": ({**GOOD, "after": ["fine", 1.5]}, "after=1.5 is not allowed: text of at least one"),
+    "after a list in a list": ({**GOOD, "after": [["fine"]]}, "after=['fine'] is not allowed: text of at least one"),
+    "negative delay": ({**GOOD, "after": "fine", "delay": -1}, "delay=-1 is not allowed: a number of seconds from 0"),
+    "huge delay": ({**GOOD, "after": "fine", "delay": 1e300}, "delay=1e+300 is not allowed: at most 1000000000"),
+    "delay that is text": ({**GOOD, "after": "fine", "delay": "a day"}, "delay='a day' is not allowed: a number of"),
+    "delay after nothing": ({**GOOD, "delay": 2}, "delay=2 is not allowed: only together with after"),
     "priority that is a float": (
         {**GOOD, "priority": 0.5},
         "priority=0.5 is not allowed: a whole number from -1000000",
@@ -205,6 +219,7 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, line: Any, messag
         ({**GOOD}, "id=0 is not allowed: line 1 has it already"),
         ({**GOOD, "id": "0"}, "id='0' is not allowed: line 1 has it already"),
         ({**GOOD, "id": 1, "arrival": 2.5}, "arrival=2.5 is not allowed: line 1 has arrival_step"),
+        ({**GOOD, "id": 1, "after": 0}, "after=(0,) is not allowed: line 1 has arrival_step"),
     ],
 )
 def test_a_line_is_at_odds_with_an_earlier_one(tmp_path: Path, second: dict[str, Any], message: str) -> None:
@@ -212,6 +227,35 @@ def test_a_line_is_at_odds_with_an_earlier_one(tmp_path: Path, second: dict[str,
     with pytest.raises(WorkloadError) as caught:
         read_workload(path)
     assert str(caught.value).startswith(f"{path}:2: {message}")
+
+
+def test_what_is_waited_for_stands_above(tmp_path: Path) -> None:
+    waiting = {**GOOD, "id": 1, "after": 0}
+    path = write_lines(tmp_path / "load.jsonl", waiting, GOOD)
+    with pytest.raises(WorkloadError) as caught:
+        read_workload(path)
+    allowed = "the id of a request that stands before it and arrives in seconds"
+    assert str(caught.value) == f"{path}:1: after=0 is not allowed: {allowed}"
+    path = write_lines(tmp_path / "load.jsonl", GOOD, waiting, {**GOOD, "id": 2, "arrival_step": 1})
+    with pytest.raises(WorkloadError, match=r":3: arrival_step=1 is not allowed: line 2 has after, and a workload has"):
+        read_workload(path)
+
+
+def test_what_waits_stands_behind_the_last_it_waits_for(tmp_path: Path) -> None:
+    early, late = {**GOOD, "id": "early"}, {**GOOD, "id": "late", "arrival": 5}
+    waiting = {**GOOD, "id": "waiting", "after": "early"}
+    both = {**GOOD, "id": "both", "after": ["waiting", "late"], "delay": 1.5}
+    path = write_lines(tmp_path / "load.jsonl", early, late, waiting, both)
+    requests = read_workload(path)
+    assert [request.id for request in requests] == ["early", "waiting", "late", "both"]
+    assert [(request.after, request.delay) for request in requests[1::2]] == [
+        (("early",), 0),
+        (("waiting", "late"), 1.5),
+    ]
+    with pytest.raises(WorkloadError, match=r":3: request 'waiting' waits for some that arrive before 'late', but"):
+        list(iter_workload(path))
+    write_workload(path, requests)
+    assert list(iter_workload(path)) == requests
 
 
 @pytest.mark.parametrize("name", ["load.jsonl", "load.jsonl.gz"])

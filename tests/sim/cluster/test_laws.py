@@ -22,6 +22,7 @@ from nanovllm.trace.events import (
 from sim import simulate
 from sim.cluster import ROUTERS, ClusterResult, ReplicaView, Route, simulate_cluster
 from sim.workload import WorkloadRequest
+from tests.sim.closed_loads import closed_loads
 from tests.sim.runs import SecondPerToken, as_bytes
 from tests.strategies import MAX_TOKENS, configs, prompts
 
@@ -49,7 +50,7 @@ def run(config: Config, load: list[WorkloadRequest], **options: object) -> Clust
     return simulate_cluster(config, load, cost_model=SecondPerToken(), **options)  # type: ignore[arg-type]
 
 
-@given(engines, loads(), routers, st.booleans())
+@given(engines, loads() | closed_loads(), routers, st.booleans())
 def test_one_replica_does_what_an_engine_alone_does(
     config: Config, load: list[WorkloadRequest], router: str, lookahead: bool
 ) -> None:
@@ -63,7 +64,7 @@ def test_one_replica_does_what_an_engine_alone_does(
     assert cluster.metrics == alone.metrics
 
 
-@given(engines, loads(), routers, st.integers(2, 5), st.booleans())
+@given(engines, loads() | closed_loads(), routers, st.integers(2, 5), st.booleans())
 def test_each_request_is_served_once_and_every_trace_keeps_the_laws(
     config: Config, load: list[WorkloadRequest], router: str, num_replicas: int, lookahead: bool
 ) -> None:
@@ -79,7 +80,21 @@ def test_each_request_is_served_once_and_every_trace_keeps_the_laws(
     assert [as_bytes(replica.events) for replica in again.replicas] == [as_bytes(trace) for trace in traces]
 
 
-@given(engines, loads(), routers, st.integers(2, 4))
+@given(engines, closed_loads(), routers, st.integers(2, 4), st.booleans())
+def test_none_comes_before_those_it_waits_for_wherever_they_are(
+    config: Config, load: list[WorkloadRequest], router: str, num_replicas: int, lookahead: bool
+) -> None:
+    told: list[AnyEvent] = []
+    run(config, load, num_replicas=num_replicas, router=router, lookahead=lookahead, emits=[told.append] * num_replicas)
+    added = {event.request: event for event in told if isinstance(event, RequestAdded)}
+    ends = {event.request: event.time for event in told if isinstance(event, (RequestFinished, RequestRejected))}
+    for request in load:
+        if request.after and request.id in added:
+            due_s = max(ends[awaited] for awaited in request.after) + request.delay
+            assert added[request.id].arrival == due_s <= added[request.id].time
+
+
+@given(engines, loads() | closed_loads(), routers, st.integers(2, 4))
 def test_time_never_goes_back_for_the_cluster(
     config: Config, load: list[WorkloadRequest], router: str, num_replicas: int
 ) -> None:

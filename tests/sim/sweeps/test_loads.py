@@ -78,6 +78,17 @@ def test_a_file_is_stretched_to_a_rate(times_s: list[float], rate: float) -> Non
     assert (len(arrivals) - 1) / arrivals[-1] == pytest.approx(rate)
 
 
+def test_a_rate_counts_those_that_wait_for_none() -> None:
+    load = [
+        WorkloadRequest(id=i, prompt_len=4, max_tokens=2, **comes)
+        for i, comes in enumerate([{"arrival": 3}, {"after": 0, "delay": 7}, {"arrival": 4}, {"arrival": 7}])
+    ]
+    found = stretched(load, 0.5)
+    assert [(request.arrival, request.delay) for request in found] == [(0, 0), (None, 7), (1, 0), (4, 0)]
+    with pytest.raises(ConfigError, match="only for requests that arrive at different seconds"):
+        stretched(load[:2], 0.5)
+
+
 def test_a_file_may_be_cut_and_sped_up(tmp_path: Path) -> None:
     path, rng = tmp_path / "load.jsonl", Random(0)
     write_workload(
