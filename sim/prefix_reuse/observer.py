@@ -27,13 +27,13 @@ from sim.prefix_reuse.causes import Gain, Miss
 class _Prompt(msgspec.Struct, gc=False):
     """A request's prompt while it is followed."""
 
-    number: int
-    """In the workload, counted from 0."""
     ids: Sequence[int]
     hashes: list[int]
-    is_repeat: list[bool]
     num_whole: int
     """Blocks that are full; at most one is not."""
+    number: int = -1
+    """In the order of arrival, counted from 0; -1 before it has arrived."""
+    is_repeat: list[bool] = []
     is_admitted: bool = False
     num_published: int = 0
     """Leading blocks of its table that are in the cache."""
@@ -54,7 +54,7 @@ class _Prompt(msgspec.Struct, gc=False):
 
 
 class ReuseObserver:
-    """Is told each prompt before its request is handed over, in the order of the workload, and each event of a run."""
+    """Is told each prompt before its request is handed over, and each event of a run."""
 
     def __init__(self, block_size: int) -> None:
         self.num_requests = 0
@@ -95,22 +95,12 @@ class ReuseObserver:
         }
 
     def expect(self, request: RequestId, token_ids: Sequence[int], ids: Sequence[int] | None = None) -> None:
-        """The next request of the workload. ``ids``: what its prompt's blocks hold, as a trace tells it, the last one
+        """A request that is going to arrive. ``ids``: what its prompt's blocks hold, as a trace tells it, the last one
         included; without them, the tokens tell."""
         hashes = prompt_hashes(token_ids, self._block_size)
         ids = hashes if ids is None else ids
         assert len(ids) == len(hashes), f"request {request!r} has {len(ids)} ids for {len(hashes)} blocks"
-        is_repeat = []
-        for block_id in ids:
-            is_repeat.append(block_id in self._seen_ids)
-            self._seen_ids.add(block_id)
-        prompt = _Prompt(self.num_requests, ids, hashes, is_repeat, len(token_ids) // self._block_size)
-        if prompt.num_whole < len(ids):
-            self._first_partial.setdefault(prompt.place(prompt.num_whole), prompt.number)
-        self._prompts[request] = prompt
-        self.num_requests += 1
-        self.num_prompt_blocks += len(ids)
-        self.num_repeats += len(prompt.repeats)
+        self._prompts[request] = _Prompt(ids, hashes, len(token_ids) // self._block_size)
 
     def apply(self, event: AnyEvent) -> None:
         """Take in the next event of the run."""
@@ -126,13 +116,27 @@ class ReuseObserver:
 
     # ---- requests --------------------------------------------------------------------------------------------
 
+    def _arrive(self, prompt: _Prompt) -> None:
+        """What repeats, repeats what came before."""
+        prompt.number = self.num_requests
+        for block_id in prompt.ids:
+            prompt.is_repeat.append(block_id in self._seen_ids)
+            self._seen_ids.add(block_id)
+        if prompt.num_whole < len(prompt.ids):
+            self._first_partial.setdefault(prompt.place(prompt.num_whole), prompt.number)
+        self.num_requests += 1
+        self.num_prompt_blocks += len(prompt.ids)
+        self.num_repeats += len(prompt.repeats)
+
     def _add(self, event: RequestAdded) -> None:
         prompt = self._prompts[event.request]
+        self._arrive(prompt)
         for content in prompt.whole_hashes:
             self._first_whole.setdefault(content, prompt.number)
 
     def _reject(self, event: RequestRejected) -> None:
         prompt = self._prompts.pop(event.request)
+        self._arrive(prompt)
         for content in prompt.whole_hashes:
             self._first_refused.setdefault(content, prompt.number)
         self._miss_all(prompt, "refused")
