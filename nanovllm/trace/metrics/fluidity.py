@@ -7,6 +7,7 @@ tokens that came ahead of time make up for. The index does: as in watching a fil
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ def count_deadlines(
             kept += 1
             due_s += decode_deadline_s
         else:
-            missed += 1 + int((time_s - due_s) / decode_deadline_s)
+            late_by = (time_s - due_s) / decode_deadline_s
+            missed += 1 + int(min(late_by, sys.float_info.max))  # infinite is more than a float can count
             due_s = time_s + decode_deadline_s
     return Deadlines(kept, missed)

@@ -7,7 +7,9 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from contextlib import suppress
+from fractions import Fraction
+from itertools import accumulate, repeat
 from operator import mul
 
 import msgspec
@@ -40,15 +42,10 @@ class Distribution:
 
     def __init__(self, numbers: Iterable[float]) -> None:
         self._values = sorted(numbers)
-        if isinstance(numbers, Counter):
-            counts = [numbers[value] for value in self._values]
-            self._ranks: Sequence[int] = list(accumulate(counts))
-            total = math.fsum(map(mul, self._values, counts))
-        else:
-            self._ranks = range(1, len(self._values) + 1)
-            total = math.fsum(self._values)
+        counts = [numbers[value] for value in self._values] if isinstance(numbers, Counter) else None
+        self._ranks = range(1, len(self._values) + 1) if counts is None else list(accumulate(counts))
         self.count = self._ranks[-1]
-        self.mean = total / self.count
+        self.mean = _mean(self._values, counts, self.count)
         self.min, self.max = self._values[0], self._values[-1]
 
     def percentile(self, share: float) -> float:
@@ -57,6 +54,16 @@ class Distribution:
         below = math.floor(position)
         low, high = (self._values[bisect_right(self._ranks, min(rank, self.count - 1))] for rank in (below, below + 1))
         return low + (high - low) * (position - below)
+
+
+def _mean(values: Sequence[float], counts: Sequence[int] | None, num_values: int) -> float:
+    """``counts``: how often each occurs, among ``num_values``; None: once."""
+    with suppress(OverflowError):
+        total = math.fsum(values if counts is None else map(mul, values, counts))
+        if math.isfinite(total):
+            return total / num_values
+    exact = map(mul, map(Fraction, values), repeat(1) if counts is None else counts)
+    return float(sum(exact) / num_values)  # their sum is more than a float can hold
 
 
 def summarize(durations_s: Iterable[float]) -> Latency | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from nanovllm.trace.metrics.fluidity import Deadlines, count_deadlines
+from nanovllm.trace.metrics.slo import SHORTEST_LIMIT_S
 
 # Multiples of 1/64: sums and differences are exact, so that two ways to count agree at the deadline itself.
 durations = st.integers(1, 400).map(lambda number: number / 64)
@@ -74,6 +77,23 @@ def test_more_time_is_never_worse(
     assert loose is not None
     assert 0 <= strict.fluidity_index <= loose.fluidity_index <= 1
     assert loose.missed <= strict.missed
+
+
+ever = st.floats(-sys.float_info.max, sys.float_info.max)
+limits = st.floats(SHORTEST_LIMIT_S, sys.float_info.max)
+
+
+@given(st.lists(ever | st.just(math.inf), min_size=1, max_size=5).map(sorted), ever, limits, limits)
+@example([math.inf], 0.0, 1.0, 1.0)
+@example([1e308], -1e308, 1.0, 1.0)
+@example([1.0, 1e308], 0.0, 1e-9, 1e-9)
+def test_there_is_an_index_for_all_times_that_a_float_holds(
+    times_s: list[float], arrival_s: float, prefill_s: float, decode_s: float
+) -> None:
+    counted = count_deadlines(times_s, arrival_s, prefill_s, decode_s)
+    assert counted is not None
+    assert counted.kept + counted.missed >= len(times_s)
+    assert 0 <= counted.fluidity_index <= 1
 
 
 @given(gap_lists, durations, durations)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import Counter
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
+from nanovllm.trace.events import RequestAdded, StepFinished
 from nanovllm.trace.metrics import collector, compute_metrics, latency, summarize_run
 from nanovllm.trace.metrics.collector import MetricsCollector
-from nanovllm.trace.metrics.latency import Durations, Latency, coarsened, summarize
+from nanovllm.trace.metrics.latency import Distribution, Durations, Latency, coarsened, summarize
 from nanovllm.trace.metrics.slo import Slo
 from tests.trace.metrics.test_run_metrics import RUN
 from tests.trace.runs import Scenario, scenarios
@@ -37,6 +40,33 @@ def test_few_are_exact(values: list[float]) -> None:
     assert collected(values).summarize() == summarize(values)
     assert collected(values).count == len(values)
     assert collected(values).total_s == sum(values)
+
+
+@given(st.lists(st.floats(0, sys.float_info.max), min_size=1, max_size=8))
+@example([1.7e308, 1.7e308, 1.0])
+def test_a_mean_lies_between_the_least_and_the_most_also_where_the_sum_is_no_float(values: list[float]) -> None:
+    for numbers in (values, Counter(values), Counter(dict.fromkeys(values, 1000))):
+        found = Distribution(numbers)
+        assert found.min * (1 - 1e-15) <= found.mean <= found.max * (1 + 1e-15)
+        assert found.min <= found.percentile(0.9) <= found.max
+
+
+@given(st.lists(st.floats(0, sys.float_info.max), min_size=4, max_size=4).map(sorted))
+@example([0.0, 0.0, 1e308, 1.7e308])
+def test_there_are_figures_for_all_times_that_a_float_holds(times_s: list[float]) -> None:
+    events = []
+    for event in RUN:
+        time_s = getattr(event, "time", None)
+        if time_s is not None:
+            event = msgspec.structs.replace(event, time=times_s[min(3, int(time_s) // 2)])
+        if isinstance(event, RequestAdded):
+            event = msgspec.structs.replace(event, arrival=event.time)
+        if isinstance(event, StepFinished):
+            event = msgspec.structs.replace(event, host=event.time, device=event.time)
+        events.append(event)
+    metrics = compute_metrics(events, slo=Slo(time_to_first_token_s=1e-9, time_per_output_token_s=1e-9))
+    told = json.dumps(metrics.to_dict(requests=True), allow_nan=True)
+    assert "NaN" not in told
 
 
 @given(durations, durations)
