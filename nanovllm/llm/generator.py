@@ -119,7 +119,8 @@ class TextGenerator:
         on_step: Callable[[StepResult], object] | None = None,
         on_interrupt: OnInterrupt = "raise",
     ) -> list[RequestOutput]:
-        """Run a workload: requests with ids and arrivals of their own, in the order of their arrival.
+        """Run a workload: requests with ids and arrivals of their own, in the order of their arrival; where those stand
+        that wait for others, see ``nanovllm.engine.arrivals``.
 
         Arrivals, in seconds or steps, count from now. ``on_step`` is called after each step. Results come in the
         order of the requests, refused ones among them; after a Ctrl-C, those that had not arrived yet are left out.

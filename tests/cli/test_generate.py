@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from nanovllm.trace.events import RequestAdded, RequestFinished
 from nanovllm.trace.jsonl import read_trace
 from tests.cli.conftest import Outcome, RunCommand
+from tests.cli.test_errors import assert_refused
 
 pytest.importorskip("torch", reason="needs torch")
 pytest.importorskip("transformers", reason="needs transformers")
@@ -83,6 +85,22 @@ def test_a_workload_brings_its_own_ids_sampling_and_arrivals(generate: RunComman
     assert [(row["id"], len(row["token_ids"])) for row in rows(outcome)] == [("text", 3), ("drawn", 1), ("late", 2)]
     added = [event for event in read_trace(trace).events if type(event).__name__ == "RequestAdded"]
     assert [event.request for event in added] == ["text", "drawn", "late"]
+
+
+def test_a_turn_waits_for_the_answer_before_it(generate: RunCommand, tmp_path: Path) -> None:
+    path, trace = tmp_path / "talk.jsonl", tmp_path / "trace.jsonl"
+    path.write_text(
+        '{"id": "hello", "text": "The quick", "max_tokens": 3, "ignore_eos": true}\n'
+        '{"id": "and then", "text": "brown", "max_tokens": 2, "ignore_eos": true, "after": "hello", "delay": 0.01}\n'
+    )
+    outcome = generate("--file", path, "--json", "--trace", trace)
+    assert [(row["id"], len(row["token_ids"])) for row in rows(outcome)] == [("hello", 3), ("and then", 2)]
+    events = read_trace(trace).events
+    _, second = (event for event in events if isinstance(event, RequestAdded))
+    end = next(event for event in events if isinstance(event, RequestFinished))
+    assert end.request == "hello"
+    assert end.time + 0.01 <= second.arrival <= second.time
+    assert_refused(generate("--file", path, "--stream"), "--stream wants requests that are all there at the start")
 
 
 def test_a_simulation_decides_as_the_run_that_it_repeats(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nanovllm.engine.request import Request
@@ -22,7 +24,7 @@ from nanovllm.trace.events import (
 from tests.llm.support import assert_nothing_left, make_generator, tokenizer
 
 
-def make_request(request_id: RequestId, num_prompt_tokens: int = 3, max_tokens: int = 2, **arrival: float) -> Request:
+def make_request(request_id: RequestId, num_prompt_tokens: int = 3, max_tokens: int = 2, **arrival: Any) -> Request:
     first = len(str(request_id)) * 10
     return Request(
         request_id=request_id,
@@ -58,6 +60,52 @@ def test_arrivals_count_from_the_call() -> None:
     assert output.metrics.arrival_s >= before_s + 0.001
     assert output.metrics.scheduled_s is not None
     assert output.metrics.scheduled_s >= output.metrics.arrival_s
+
+
+def test_those_that_wait_for_others_come_when_these_have_ended() -> None:
+    generator = make_generator()
+    first = make_request("a", max_tokens=4)
+    outputs = generator.run_requests(
+        [
+            first,
+            make_request("bb", after=("a",), delay_s=0.002),
+            make_request("ccc", max_tokens=500, after=("a", "bb")),
+            make_request("dddd", after=("ccc",)),
+        ]
+    )
+    assert [output.finish_reason for output in outputs] == ["length", "length", "rejected", "length"]
+    a, bb, ccc, dddd = (output.metrics for output in outputs)
+    assert bb.arrival_s == pytest.approx(a.finished_s + 0.002)
+    assert bb.finished_s <= ccc.arrival_s <= dddd.arrival_s
+    assert_nothing_left(generator)
+
+
+def test_those_that_wait_are_left_out_when_the_run_is_broken_off() -> None:
+    events: list[AnyEvent] = []
+    generator = make_generator(emit=events.append)
+
+    def break_off(result: StepResult) -> None:
+        raise KeyboardInterrupt
+
+    requests = [make_request("a", max_tokens=9), make_request("bb", after=("a",))]
+    (output,) = generator.run_requests(requests, on_step=break_off, on_interrupt="return")
+    assert (output.request_id, output.finish_reason) == ("a", "aborted")
+    assert [event.request for event in events if isinstance(event, RequestAdded)] == ["a"]
+    assert [output.request_id for output in generator.run_requests(requests)] == ["a", "bb"]
+    assert_nothing_left(generator)
+
+
+def test_it_does_not_matter_who_takes_the_turn_in_which_an_awaited_request_ends() -> None:
+    generator = make_generator()
+
+    def generate_meanwhile(result: StepResult) -> None:
+        if result.step == 0:
+            generator.generate("x", SamplingParams(max_tokens=9))
+
+    requests = [make_request("a", max_tokens=4), make_request("bb", after=("a",))]
+    outputs = generator.run_requests(requests, on_step=generate_meanwhile)
+    assert [output.finish_reason for output in outputs] == ["length", "length"]
+    assert_nothing_left(generator)
 
 
 def test_refused_requests_are_among_the_results() -> None:
