@@ -32,7 +32,7 @@ _SIZES: dict[str, Any] = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
-_LLAMA3_ROPE = {
+LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
     "factor": 4.0,
@@ -49,7 +49,7 @@ def _llama(**options: Any) -> PreTrainedModel:
 
 def _build(family: str) -> PreTrainedModel:
     if family == "llama":
-        return _llama(rope_parameters=_LLAMA3_ROPE, attention_bias=True, mlp_bias=True)
+        return _llama(rope_parameters=LLAMA3_ROPE, attention_bias=True, mlp_bias=True)
     if family == "llama-tied":
         return _llama(rope_parameters=_LINEAR_ROPE, tie_word_embeddings=True)
     if family == "mistral":

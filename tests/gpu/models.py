@@ -21,6 +21,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from tests.tiny_models import LLAMA3_ROPE
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 VOCAB_SIZE = 2048
 MAX_POSITION = 512
@@ -45,19 +47,10 @@ def _sizes(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: in
     }
 
 
-_LLAMA3_ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-
 SIZES: dict[str, tuple[type[PreTrainedModel], PretrainedConfig]] = {
     "llama": (
         LlamaForCausalLM,
-        LlamaConfig(**_sizes(1024, 2048, 4, 16, 4), rope_parameters=_LLAMA3_ROPE, attention_bias=True, mlp_bias=True),
+        LlamaConfig(**_sizes(1024, 2048, 4, 16, 4), rope_parameters=LLAMA3_ROPE, attention_bias=True, mlp_bias=True),
     ),
     "mistral": (MistralForCausalLM, MistralConfig(**_sizes(1024, 2048, 4, 9, 3), head_dim=96, sliding_window=None)),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**_sizes(1024, 2048, 4, 4, 2))),

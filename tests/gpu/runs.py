@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from nanovllm.engine.sequence import Sequence
 from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.sampling_params import SamplingParams
 from nanovllm.trace.events import AnyEvent
-from tests.gpu.models import Reference
+from tests.gpu.models import VOCAB_SIZE, Reference
 
 ROUNDING_MARGIN = 3.0
 """A run whose logits err by at most ``e`` takes a token whose exact logit is at most ``2 e`` below the largest. ``e``
@@ -27,6 +28,11 @@ at position 300; a slot too many, or one that is stale, for 1e-3."""
 
 Logits = dict[tuple[int, int], Tensor]
 """By request and number of tokens that they follow: ``[vocab_size]`` float64."""
+
+
+def draw_tokens(rng: random.Random, count: int) -> list[int]:
+    """A prompt for one of ``tests.gpu.models``."""
+    return [rng.randrange(VOCAB_SIZE) for _ in range(count)]
 
 
 @dataclass(frozen=True)

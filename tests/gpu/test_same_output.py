@@ -14,8 +14,8 @@ import torch
 
 from nanovllm.config import Config
 from nanovllm.trace.events import Preempted, PrefixHit
-from tests.gpu.models import VOCAB_SIZE, Reference
-from tests.gpu.runs import Run, assert_greedy_up_to_near_ties, assert_same_up_to_near_ties, run_once
+from tests.gpu.models import Reference
+from tests.gpu.runs import Run, assert_greedy_up_to_near_ties, assert_same_up_to_near_ties, draw_tokens, run_once
 
 # Before the kernels: where there is no Triton, it skips this module.
 pytest.importorskip("triton", reason="needs Triton, which there is for Linux only")
@@ -54,9 +54,9 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def make_prompts() -> list[list[int]]:
     rng = random.Random(5)
-    prefix = [rng.randrange(VOCAB_SIZE) for _ in range(160)]
-    shared = [[*prefix, *(rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(1, 40)))] for _ in range(NUM_SHARING)]
-    own = [[rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(1, 150))] for _ in range(64 - NUM_SHARING)]
+    prefix = draw_tokens(rng, 160)
+    shared = [[*prefix, *draw_tokens(rng, rng.randint(1, 40))] for _ in range(NUM_SHARING)]
+    own = [draw_tokens(rng, rng.randint(1, 150)) for _ in range(64 - NUM_SHARING)]
     prompts = shared + own
     rng.shuffle(prompts)
     return prompts

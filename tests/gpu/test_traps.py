@@ -15,8 +15,8 @@ import torch
 from nanovllm.config import Config
 from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.trace.events import ChunkScheduled, Preempted, PrefixHit
-from tests.gpu.models import VOCAB_SIZE, Reference
-from tests.gpu.runs import Run, assert_logits, run, run_once
+from tests.gpu.models import Reference
+from tests.gpu.runs import Run, assert_logits, draw_tokens, run, run_once
 
 pytestmark = pytest.mark.gpu
 
@@ -41,8 +41,7 @@ def reference(config: Config) -> Iterator[Reference]:
 
 
 def prompt_of(length: int, seed: int = 0) -> list[int]:
-    rng = random.Random(1000 * length + seed)
-    return [rng.randrange(VOCAB_SIZE) for _ in range(length)]
+    return draw_tokens(random.Random(1000 * length + seed), length)
 
 
 def check(reference: Reference, config: Config, prompts: list[list[int]], num_tokens: Any, **options: Any) -> Run:
