@@ -62,8 +62,6 @@ class Setup:
     gpu: GPU
     cost_model: CostModel
     answers: DrawnOutputs | RecordedOutputs
-    vocab_size: int
-    """Token ids are drawn from below this number."""
 
     def make_engine(self, emit: Emit | None, scheduler: type[Scheduler] | None = None) -> SimulatedEngine:
         """An engine that emits the header of its trace at once. Arguments as for ``Engine``."""
@@ -83,7 +81,7 @@ class Setup:
     ) -> Iterable[Request]:
         """The workload as engines take it, one by one: prompts are made when they are due. A file or a list is sorted;
         anything else must be in order of arrival."""
-        prompts = Prompts(seed=self.config.seed, vocab_size=self.vocab_size, tokenize=tokenize)
+        prompts = prompts_of(self.config, self.model, tokenize)
         if isinstance(workload, (str, Path)):
             workload = read_workload(workload, allow_text=tokenize is not None)
         if isinstance(workload, (list, tuple)):
@@ -108,6 +106,16 @@ class Setup:
             yield request
 
 
+def prompts_of(config: Config, model: ModelSpec, tokenize: Tokenize | None = None) -> Prompts:
+    """What a simulation of ``model`` with these options makes prompts with."""
+    return Prompts(seed=config.seed, vocab_size=_num_drawn_ids(model), tokenize=tokenize)
+
+
+def _num_drawn_ids(model: ModelSpec) -> int:
+    """Token ids are drawn from below this number."""
+    return min(model.vocab_size, DEFAULT_VOCAB_SIZE)
+
+
 def set_up(
     config: Config,
     *,
@@ -126,13 +134,13 @@ def set_up(
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     if config.num_kvcache_blocks == -1:
         config = replace(config, num_kvcache_blocks=num_kv_blocks_that_fit(config, spec, card))
-    vocab_size = min(spec.vocab_size, DEFAULT_VOCAB_SIZE)
+    vocab_size = _num_drawn_ids(spec)
     if outputs is None and not config.eos_token_ids:
         config = replace(config, eos=vocab_size)  # the first id that is never drawn
     if cost_model is None:
         cost_model = Roofline(model=spec, gpu=card, tensor_parallel_size=config.tensor_parallel_size)
     answers = DrawnOutputs(config.eos_token_ids, vocab_size) if outputs is None else outputs
-    return Setup(config=config, model=spec, gpu=card, cost_model=cost_model, answers=answers, vocab_size=vocab_size)
+    return Setup(config=config, model=spec, gpu=card, cost_model=cost_model, answers=answers)
 
 
 def _find_model(config: Config, model: str | ModelSpec | None) -> tuple[Config, ModelSpec]:

@@ -16,6 +16,7 @@ from nanovllm.errors import ConfigError, WorkerError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.state.pool import MAX_NUM_BLOCKS
 from sim.cost_models import CostModel
+from sim.engine_setup import prompts_of
 from sim.hardware import GPU
 from sim.interrupts import end_on_interrupt, end_with, starting_processes
 from sim.prefix_reuse.account import ReuseAccount
@@ -23,7 +24,6 @@ from sim.prefix_reuse.observer import ReuseObserver
 from sim.processors import num_processors
 from sim.readers.mooncake import TracedBlocks
 from sim.simulation import simulate
-from sim.token_ids import DEFAULT_VOCAB_SIZE
 from sim.workload import Prompts, WorkloadRequest
 
 _MANY_POSITIONS = 2**40
@@ -59,8 +59,7 @@ def account_for_reuse(run: ReuseRun, num_blocks: int | None = None) -> ReuseAcco
     config = replace(run.config, num_kvcache_blocks=num_blocks)
     spec = replace(run.model, max_position_embeddings=max(_MANY_POSITIONS, run.model.max_position_embeddings))
     observer = ReuseObserver(config.kvcache_block_size)
-    prompts = Prompts(seed=config.seed, vocab_size=min(spec.vocab_size, DEFAULT_VOCAB_SIZE))
-    workload = _told(run, prompts, observer)
+    workload = _told(run, prompts_of(config, spec), observer)
     result = simulate(
         config, workload, gpu=run.gpu, model=spec, cost_model=run.cost_model, record=False, emit=observer.apply
     )
