@@ -23,7 +23,10 @@ from sim.sweeps.sweep import Cell
 
 LOCAL_CLUSTER = "local"
 """The address of a Ray cluster that is made on this machine, for the one sweep."""
-_PATIENCE_S = 5.0
+_PATIENCE_S = 5
+"""For a cluster that ought to be there already."""
+_RAY_S_PATIENCE = {"RAY_NUM_REDIS_GET_RETRIES": "1", "RAY_py_gcs_connect_timeout_s": str(_PATIENCE_S)}
+"""The same for Ray, which reads it when it is imported: by itself, it asks whatever listens there again and again."""
 
 
 def in_this_process(cells: Sequence[Cell]) -> Generator[Row]:
@@ -67,6 +70,9 @@ def on_ray(cells: Sequence[Cell], address: str | None, num_jobs: int | None = No
     The machines need this package in the same version, and the files that cells read under the same paths. Raises
     ``ConfigError`` if it is no address or nobody answers there, ``WorkerError`` if the cluster is lost.
     """
+    if address is not None:
+        for name, value in _RAY_S_PATIENCE.items():
+            os.environ.setdefault(name, value)
     import ray
     from ray.exceptions import RayError
 

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,26 @@ def test_a_cluster_that_does_not_answer_is_named() -> None:
     pytest.importorskip("ray", reason="needs the extra cluster")
     with pytest.raises(ConfigError, match=r"ray='127.0.0.1:1' is not allowed: no cluster answers there"):
         run_sweep(small_sweep(), ray="127.0.0.1:1")
+
+
+def test_where_something_else_than_ray_listens_is_one_line_within_seconds() -> None:
+    pytest.importorskip("ray", reason="needs the extra cluster")
+    words = ["sweep", "--set", "num_requests=1", "--ray"]
+    quick = {"RAY_py_gcs_connect_timeout_s": "1", "RAY_gcs_rpc_server_connect_timeout_s": "1"}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-m", "nanovllm.cli", *words, address],
+            env={**os.environ, **quick},
+            capture_output=True,
+            text=True,
+            timeout=60,  # Ray alone would take longer
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("[")]  # Ray's own log
+    assert len(errors) == 1
+    assert errors[0].startswith("error: the Ray cluster cannot be reached, or was lost: Failed to connect")
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "ray://", "http://127.0.0.1"])
