@@ -152,6 +152,27 @@ def test_a_sweep_that_was_killed_goes_on(expected: list[Row], tmp_path: Path) ->
     assert not list((store / "parts").iterdir())
 
 
+@pytest.mark.parametrize("num_rows", range(1, 7))
+def test_a_sweep_that_ends_after_any_row_and_goes_on_has_the_rows_of_one_that_did_not(
+    num_rows: int, expected: list[Row], tmp_path: Path
+) -> None:
+    left = num_rows
+
+    def end(_row: Row) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(small_sweep(), store=tmp_path, num_jobs=1, on_row=end)
+    result = run_sweep(read_sweep(tmp_path), store=tmp_path, num_jobs=1)
+    assert result.num_reused == num_rows
+    assert equal_rows(result.rows, expected)
+    stored = parquet.read_table(tmp_path / "results.parquet").to_pylist()
+    assert equal_rows(stored, expected)
+
+
 HALF_WRITTEN = """
 import pyarrow.parquet
 
