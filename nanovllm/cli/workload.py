@@ -77,7 +77,7 @@ def make(
 @app.command(
     cls=Command,
     epilog=examples(
-        "nanovllm workload make-sessions talks.jsonl --num-sessions 20 --arrivals poisson:0.5 --mean-gap-s 8"
+        "nanovllm workload make-sessions talks.jsonl --num-sessions 20 --arrivals poisson:0.5 --mean-think-s 8"
     ),
 )
 def make_sessions(
@@ -90,13 +90,18 @@ def make_sessions(
         "lognormal:60,0.8"
     ),
     answer_len: Annotated[str, typer.Option(help="Tokens of an answer: as --num-turns.")] = "lognormal:150,0.6",
-    mean_gap_s: Annotated[float, typer.Option(help="Mean seconds between the turns of a conversation.")] = 10.0,
+    mean_think_s: Annotated[
+        float, typer.Option(help="Mean seconds from the end of an answer to the next turn of the conversation.")
+    ] = 10.0,
     system_len: Annotated[int, typer.Option(help="Tokens that every conversation begins with.")] = 0,
     max_prompt_len: Annotated[int | None, typer.Option(help="A conversation ends before a longer prompt.")] = None,
     arrivals: ArrivalsOption = "at-once",
     seed: SeedOption = 0,
 ) -> None:
-    """Make conversations: each turn's prompt is all that was said before, and something new."""
+    """Make conversations: each turn's prompt is all that was said before, and something new.
+
+    It comes when the turn before has been answered, and some time to think has passed.
+    """
     from sim.generators import Conversation, parse_arrivals, parse_length, sessions
     from sim.workload import write_workload
 
@@ -104,7 +109,7 @@ def make_sessions(
         num_turns=parse_length("num_turns", num_turns),
         message_len=parse_length("message_len", message_len),
         answer_len=parse_length("answer_len", answer_len),
-        mean_gap_s=mean_gap_s,
+        mean_think_s=mean_think_s,
         system_len=system_len,
         max_prompt_len=max_prompt_len,
     )
@@ -136,15 +141,13 @@ def make_agents(
     ] = 0,
     sub_system_len: Annotated[int, typer.Option(help="Tokens that every sub-agent begins with.")] = 1000,
     max_prompt_len: Annotated[int | None, typer.Option(help="An agent ends before a longer prompt.")] = None,
-    token_s: Annotated[
-        float, typer.Option(help="Seconds that each token of an answer is taken to need: when the tool begins.")
-    ] = 0.02,
     arrivals: ArrivalsOption = "at-once",
     seed: SeedOption = 0,
 ) -> None:
     """Make agents: each calls the model, a tool and the model again, with all that was said and given so far.
 
-    Sub-agents loop as agents do, and what they say last is part of their agent's next prompt.
+    A tool begins when the call has been answered, and the next call comes when the tool is done. Sub-agents loop as
+    agents do, and what they say last is part of their agent's next prompt.
     """
     from sim.generators import SubAgents, ToolLoop, agents, parse_arrivals, parse_length
     from sim.workload import write_workload
@@ -162,8 +165,7 @@ def make_agents(
     if num_sub_agents:
         team = SubAgents(number=num_sub_agents, loop=replace(loop, system_len=sub_system_len))
     starts = parse_arrivals("arrivals", arrivals)
-    calls = agents(num_agents, loop, sub_agents=team, arrivals=starts, token_s=token_s, seed=seed)
-    write_workload(output, calls)
+    write_workload(output, agents(num_agents, loop, sub_agents=team, arrivals=starts, seed=seed))
 
 
 @app.command(

@@ -9,13 +9,17 @@ from typing import NamedTuple
 
 from nanovllm.checks import check_positive, check_whole_number, is_number
 from nanovllm.errors import ConfigError
+from nanovllm.trace.events import RequestId
 
 
 class Arrival(NamedTuple):
-    """Seconds from the start, or the step before which a request is handed over; as in a workload file."""
+    """When a request comes, by the fields of a workload file: so many seconds from the start, before a step, or some
+    time after others."""
 
     arrival: float | None = None
     arrival_step: int | None = None
+    after: tuple[RequestId, ...] = ()
+    delay: float = 0.0
 
 
 Arrivals = Callable[[Random], Iterator[Arrival]]

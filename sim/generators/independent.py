@@ -73,8 +73,7 @@ def _requests(
             prefix_len=prefix_len or None,
             max_tokens=max_tokens or num_output_tokens,
             output_len=min(num_output_tokens, max_tokens) if max_tokens else None,
-            arrival=arrival.arrival,
-            arrival_step=arrival.arrival_step,
+            **arrival._asdict(),
         )
 
 

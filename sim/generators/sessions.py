@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 
-from nanovllm.checks import check_positive, check_whole_number
-from nanovllm.errors import ConfigError
-from sim.generators.arrivals import Arrivals, at_once
+from nanovllm.checks import check_seconds, check_whole_number
+from sim.generators.arrivals import Arrival, Arrivals
 from sim.generators.lengths import Length
-from sim.token_ids import (
-    DEFAULT_VOCAB_SIZE,
-    MAX_DRAWN_TOKENS,
-    answer_token_ids,
-    draw_token_ids,
-    own_token_ids,
-    prefix_token_ids,
-)
-from sim.workload import WorkloadRequest, in_order_of_arrival
+from sim.generators.turns import Thread, Turns, drawn_delay, in_threads
+from sim.token_ids import DEFAULT_VOCAB_SIZE, draw_token_ids, own_token_ids, prefix_token_ids
+from sim.workload import WorkloadRequest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversation:
+class Conversation(Turns):
     """What conversations look like. Raises ``ConfigError``."""
 
     num_turns: Length
     message_len: Length
     """What a user says in a turn."""
-    answer_len: Length
-    mean_gap_s: float
-    """Between one turn and the next, exponentially distributed; whether the answer is there by then or not."""
-    system_len: int = 0
-    """Tokens that every conversation begins with."""
-    max_prompt_len: int | None = None
-    """A conversation ends before a prompt that would be longer."""
+    mean_think_s: float
+    """From the end of an answer to the next turn, exponentially distributed; 0 for no time at all."""
 
     def __post_init__(self) -> None:
-        check_positive("mean_gap_s", self.mean_gap_s, "a number of seconds")
-        check_whole_number("system_len", self.system_len, 0, MAX_DRAWN_TOKENS)
-        if self.max_prompt_len is not None:
-            check_whole_number("max_prompt_len", self.max_prompt_len, 1)
+        super().__post_init__()
+        check_seconds("mean_think_s", self.mean_think_s)
 
 
 def sessions(
@@ -52,41 +36,36 @@ def sessions(
     seed: int = 0,
     vocab_size: int = DEFAULT_VOCAB_SIZE,
 ) -> list[WorkloadRequest]:
-    """The turns of ``num_sessions`` conversations in order of arrival, with ids such as ``3-0``, ``3-1``.
+    """The turns of ``num_sessions`` conversations in order of arrival, with ids such as ``3-0``, ``3-1``. Each comes
+    when the one before has been answered and the user has thought about it.
 
     ``arrivals``: when conversations begin, by default all at the start. An answer is what the simulator is going to
-    generate: known beforehand, being a function of the request's id, and always of the length drawn here
-    (``ignore_eos``). So a prefix cache finds prompt and answer of the turn before; on a real engine, which answers
-    otherwise, it finds the prompt. ``vocab_size``: the model's, where it is below ``DEFAULT_VOCAB_SIZE``.
+    generate. So a prefix cache finds prompt and answer of the turn before; on a real engine, which answers otherwise,
+    it finds the prompt. ``vocab_size``: the model's, where it is below ``DEFAULT_VOCAB_SIZE``.
     """
     check_whole_number("num_sessions", num_sessions, 1)
-    arrivals = at_once() if arrivals is None else arrivals
-    turns: list[WorkloadRequest] = []
-    for number, start in enumerate(islice(arrivals(Random(f"arrivals {seed}")), num_sessions)):
-        if start.arrival is None:
-            raise ConfigError("arrivals", start, "arrivals in seconds: a turn comes some time after the one before")
-        turns.extend(_turns(conversation, number, start.arrival, seed, vocab_size))
-    if not turns:
-        allowed = "every conversation begins with a longer prompt"
-        raise ConfigError("max_prompt_len", conversation.max_prompt_len, allowed)
-    return in_order_of_arrival(turns)
+
+    def make(number: int, start: Arrival) -> list[WorkloadRequest]:
+        return _turns(conversation, number, start, seed, vocab_size)
+
+    return in_threads(num_sessions, conversation, make, arrivals, seed)
 
 
 def _turns(
-    conversation: Conversation, number: int, start_s: float, seed: int, vocab_size: int
-) -> Iterator[WorkloadRequest]:
+    conversation: Conversation, number: int, start: Arrival, seed: int, vocab_size: int
+) -> list[WorkloadRequest]:
     rng = Random(f"session {number} {seed}")
-    said = prefix_token_ids("system", conversation.system_len, seed, vocab_size)
-    time_s = start_s
+    thread = Thread(str(number), conversation.max_prompt_len, vocab_size)
+    arrival = start
     for turn in range(conversation.num_turns(rng)):
         message_len, answer_len = conversation.message_len(rng), conversation.answer_len(rng)
         if turn == 0:
-            said = said + own_token_ids(number, message_len, seed, vocab_size)
+            system = prefix_token_ids("system", conversation.system_len, seed, vocab_size)
+            message = system + own_token_ids(number, message_len, seed, vocab_size)
         else:
-            said = said + draw_token_ids(f"message {seed} {number} {turn}", message_len, vocab_size)
-        if conversation.max_prompt_len is not None and len(said) > conversation.max_prompt_len:
-            return
-        request_id = f"{number}-{turn}"
-        yield WorkloadRequest(id=request_id, prompt=said, max_tokens=answer_len, ignore_eos=True, arrival=time_s)
-        said = said + answer_token_ids(request_id, answer_len, vocab_size)
-        time_s += rng.expovariate(1 / conversation.mean_gap_s)
+            message = draw_token_ids(f"message {seed} {number} {turn}", message_len, vocab_size)
+        request_id = thread.take_turn(message, answer_len, arrival)
+        if request_id is None:
+            break
+        arrival = Arrival(after=(request_id,), delay=drawn_delay(rng, conversation.mean_think_s))
+    return thread.requests

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from nanovllm.checks import check_positive, check_whole_number, is_number
+from nanovllm.checks import check_positive, check_whole_number
 from nanovllm.errors import ConfigError
 from sim.generators import (
     Arrivals,
@@ -82,7 +82,38 @@ class FileLoad(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawnLoad:
+class _AtRate:
+    """When requests come, or conversations and agents begin: at a rate, or as a text tells it."""
+
+    rate: float | None = None
+    arrival_cv: float = 1.0
+    arrivals: str | None = None
+
+    def at_rate(self, rate: float) -> Self:
+        """The same draws, begun in another measure of time. What goes on within a conversation or an agent keeps its
+        pace."""
+        return replace(self, rate=rate, arrivals=None)
+
+    def drawn_arrivals(self) -> Arrivals:
+        """What the fields stand for together. Raises ``ConfigError``."""
+        if self.arrivals is not None:
+            if self.rate is not None or self.arrival_cv != 1.0:
+                other = "arrival_cv" if self.rate is None else "rate"
+                raise ConfigError("arrivals", self.arrivals, f"not together with {other}")
+            return parse_arrivals("arrivals", self.arrivals)
+        if self.rate is None:
+            if self.arrival_cv != 1.0:
+                raise ConfigError("arrival_cv", self.arrival_cv, "only together with rate")
+            return at_once()
+        check_positive("rate", self.rate)
+        try:
+            return gamma(self.rate, self.arrival_cv)
+        except ConfigError as error:
+            raise ConfigError("arrival_cv", error.value, error.allowed) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnLoad(_AtRate):
     """Independent requests, as ``nanovllm workload make`` makes them. Raises ``ConfigError``."""
 
     num_requests: int | None = None
@@ -91,9 +122,6 @@ class DrawnLoad:
     """As many as come in so many seconds."""
     prompt_len: str = "uniform:100,1000"
     output_len: str = "uniform:100,1000"
-    rate: float | None = None
-    arrival_cv: float = 1.0
-    arrivals: str | None = None
     num_prefixes: int = 0
     prefix_len: int = 512
     prefix_share: float = 1.0
@@ -123,7 +151,7 @@ class DrawnLoad:
             num_requests,
             prompt_len=parse_length("prompt_len", self.prompt_len),
             output_len=parse_length("output_len", self.output_len),
-            arrivals=_arrivals(self.rate, self.arrival_cv, self.arrivals),
+            arrivals=self.drawn_arrivals(),
             prefixes=prefixes,
             max_tokens=self.max_tokens,
             seed=seed,
@@ -131,13 +159,9 @@ class DrawnLoad:
         end_s = math.inf if self.load_duration_s is None else self.load_duration_s
         return takewhile(lambda request: (request.arrival or 0.0) <= end_s, requests)
 
-    def at_rate(self, rate: float) -> DrawnLoad:
-        """The same draws in another measure of time."""
-        return replace(self, rate=rate, arrivals=None)
-
 
 @dataclass(frozen=True, kw_only=True)
-class SessionsLoad:
+class SessionsLoad(_AtRate):
     """Conversations, as ``nanovllm workload make-sessions`` makes them; ``rate`` counts conversations. Raises
     ``ConfigError``."""
 
@@ -145,40 +169,32 @@ class SessionsLoad:
     num_turns: str = "uniform:1,6"
     message_len: str = "lognormal:60,0.8"
     answer_len: str = "lognormal:150,0.6"
-    mean_gap_s: float = 10.0
+    mean_think_s: float = 10.0
     system_len: int = 0
     max_prompt_len: int | None = None
-    rate: float | None = None
-    arrival_cv: float = 1.0
-    arrivals: str | None = None
 
     def __post_init__(self) -> None:
         check_whole_number("num_sessions", self.num_sessions, 1)
         self._conversation()
-        _arrivals(self.rate, self.arrival_cv, self.arrivals)
+        self.drawn_arrivals()
 
     def requests(self, seed: int) -> Iterable[WorkloadRequest]:
         """The turns of all conversations. Raises ``ConfigError``."""
-        arrivals = _arrivals(self.rate, self.arrival_cv, self.arrivals)
-        return sessions(self.num_sessions, self._conversation(), arrivals=arrivals, seed=seed)
-
-    def at_rate(self, rate: float) -> SessionsLoad:
-        """Other beginnings; what goes on within a conversation keeps its pace."""
-        return replace(self, rate=rate, arrivals=None)
+        return sessions(self.num_sessions, self._conversation(), arrivals=self.drawn_arrivals(), seed=seed)
 
     def _conversation(self) -> Conversation:
         return Conversation(
             num_turns=parse_length("num_turns", self.num_turns),
             message_len=parse_length("message_len", self.message_len),
             answer_len=parse_length("answer_len", self.answer_len),
-            mean_gap_s=self.mean_gap_s,
+            mean_think_s=self.mean_think_s,
             system_len=self.system_len,
             max_prompt_len=self.max_prompt_len,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentsLoad:
+class AgentsLoad(_AtRate):
     """Agents, as ``nanovllm workload make-agents`` makes them; ``rate`` counts agents. Raises ``ConfigError``."""
 
     num_agents: int
@@ -191,32 +207,21 @@ class AgentsLoad:
     num_sub_agents: int = 0
     sub_system_len: int = 1000
     max_prompt_len: int | None = None
-    token_s: float = 0.02
-    rate: float | None = None
-    arrival_cv: float = 1.0
-    arrivals: str | None = None
 
     def __post_init__(self) -> None:
         check_whole_number("num_agents", self.num_agents, 1)
         check_whole_number("num_sub_agents", self.num_sub_agents, 0)
-        if not is_number(self.token_s) or self.token_s < 0:
-            raise ConfigError("token_s", self.token_s, "a number of seconds from 0 upward")
         self._loop(self.system_len)
         self._loop(self.sub_system_len)
-        _arrivals(self.rate, self.arrival_cv, self.arrivals)
+        self.drawn_arrivals()
 
     def requests(self, seed: int) -> Iterable[WorkloadRequest]:
         """The calls of all agents. Raises ``ConfigError``."""
         team = None
         if self.num_sub_agents:
             team = SubAgents(number=self.num_sub_agents, loop=self._loop(self.sub_system_len))
-        arrivals = _arrivals(self.rate, self.arrival_cv, self.arrivals)
         loop = self._loop(self.system_len)
-        return agents(self.num_agents, loop, sub_agents=team, arrivals=arrivals, token_s=self.token_s, seed=seed)
-
-    def at_rate(self, rate: float) -> AgentsLoad:
-        """Other beginnings; what goes on within an agent keeps its pace."""
-        return replace(self, rate=rate, arrivals=None)
+        return agents(self.num_agents, loop, sub_agents=team, arrivals=self.drawn_arrivals(), seed=seed)
 
     def _loop(self, system_len: int) -> ToolLoop:
         return ToolLoop(
@@ -247,19 +252,3 @@ def stretched(requests: list[WorkloadRequest], rate: float) -> list[WorkloadRequ
         return msgspec.structs.replace(request, arrival=time_s)
 
     return [request if request.after else moved(request) for request in requests]
-
-
-def _arrivals(rate: float | None, cv: float, text: str | None) -> Arrivals:
-    if text is not None:
-        if rate is not None or cv != 1.0:
-            raise ConfigError("arrivals", text, f"not together with {'arrival_cv' if rate is None else 'rate'}")
-        return parse_arrivals("arrivals", text)
-    if rate is None:
-        if cv != 1.0:
-            raise ConfigError("arrival_cv", cv, "only together with rate")
-        return at_once()
-    check_positive("rate", rate)
-    try:
-        return gamma(rate, cv)
-    except ConfigError as error:
-        raise ConfigError("arrival_cv", error.value, error.allowed) from None

@@ -19,7 +19,7 @@ MOONCAKE = [
 @pytest.fixture
 def talks(tmp_path: Path, run: RunCommand) -> Path:
     path = tmp_path / "talks.jsonl"
-    words = "--num-sessions 3 --num-turns 4 --message-len 30 --answer-len 40 --mean-gap-s 20 --system-len 64"
+    words = "--num-sessions 3 --num-turns 4 --message-len 30 --answer-len 40 --mean-think-s 20 --system-len 64"
     assert run("workload", "make-sessions", path, *words.split()).code == 0
     return path
 

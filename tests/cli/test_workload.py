@@ -43,21 +43,29 @@ def test_made_conversations_grow_turn_by_turn(tmp_path: Path, run: RunCommand) -
     path = tmp_path / "talks.jsonl"
     words = "--num-sessions 3 --num-turns 4 --message-len 10 --answer-len 20 --system-len 5 --arrivals gamma:2,3"
     assert run("workload", "make-sessions", path, *words.split()).code == 0
-    lengths = {request.id: len(request.prompt or []) for request in read_workload(path)}
+    turns = read_workload(path)
+    lengths = {request.id: len(request.prompt or []) for request in turns}
+    assert [turn.after for turn in turns[:4]] == [(), ("0-0",), ("0-1",), ("0-2",)]
+    assert all(turn.delay > 0 for turn in turns if turn.after)
     assert lengths == {f"{talk}-{turn}": 15 + 30 * turn for talk in range(3) for turn in range(4)}
 
 
 def test_made_agents_call_on_each_other(tmp_path: Path, run: RunCommand) -> None:
     path = tmp_path / "agents.jsonl"
     lengths = "--num-calls 3 --task-len 10 --answer-len 20 --tool-output-len 30 --system-len 40 --sub-system-len 5"
-    words = f"--num-agents 2 --num-sub-agents 2 --mean-tool-s 0 --token-s 0.1 {lengths} --arrivals poisson:1"
+    words = f"--num-agents 2 --num-sub-agents 2 --mean-tool-s 0 {lengths} --arrivals poisson:1"
     assert run("workload", "make-agents", path, *words.split()).code == 0
     calls = {str(request.id): request for request in read_workload(path)}
     assert len(calls) == 2 * (3 + 2 * 3)
     assert [len(calls[f"1-{number}"].prompt or []) for number in range(3)] == [50, 50 + 20 + 2 * 20, 110 + 20 + 30]
     assert [len(calls[f"1-sub0-{number}"].prompt or []) for number in range(3)] == [15, 65, 115]
-    arrivals = [calls[f"0-{number}"].arrival or 0 for number in range(3)]
-    assert arrivals == pytest.approx([arrivals[0], arrivals[0] + 2 + 3 * 2, arrivals[0] + 2 + 3 * 2 + 2])
+    assert calls["0-0"].arrival is not None
+    assert [calls[name].after for name in ("0-0", "0-sub1-0", "0-1", "0-2")] == [
+        (),
+        ("0-0",),
+        ("0-sub0-2", "0-sub1-2"),
+        ("0-1",),
+    ]
 
 
 @pytest.mark.parametrize("command", ["make", "make-sessions"])

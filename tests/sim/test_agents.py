@@ -12,7 +12,7 @@ from nanovllm.errors import ConfigError
 from nanovllm.trace.events import RequestId, TokensAppended
 from sim import simulate
 from sim.generators import SubAgents, ToolLoop, agents, fixed, poisson, steps, uniform
-from sim.workload import WorkloadRequest
+from sim.workload import WorkloadRequest, in_order_of_arrival
 
 LOOP = ToolLoop(
     num_calls=uniform(1, 5),
@@ -54,8 +54,9 @@ def test_a_prompt_holds_what_was_answered_to_the_one_before(team: SubAgents | No
         before = by_id[f"{name}-{int(number) - 1}"]
         said = prompt_of(before) + answers[before.id]
         assert prompt_of(call)[: len(said)] == said
-        assert (call.arrival or 0) >= (before.arrival or 0) + 0.02 * before.max_tokens
+        assert call.arrival is None
         if not (team and number == "1" and "sub" not in name):
+            assert (call.after, call.delay > 0) == ((before.id,), True)
             assert 20 <= len(prompt_of(call)) - len(said) <= 40
     assert num_later > 10
 
@@ -73,9 +74,9 @@ def test_who_delegates_reads_the_last_answer_of_each_sub_agent() -> None:
         ]
         read = [token for call in lasts for token in answers[call.id]]
         assert prompt_of(second) == prompt_of(first) + answers[first.id] + read
-        begins = {by_id[f"{number}-sub{sub}-0"].arrival for sub in range(3)}
-        assert begins == {(first.arrival or 0) + 0.02 * first.max_tokens}
-        assert second.arrival == max((call.arrival or 0) + 0.02 * call.max_tokens for call in lasts)
+        begins = [by_id[f"{number}-sub{sub}-0"] for sub in range(3)]
+        assert {(call.after, call.delay) for call in begins} == {((first.id,), 0.0)}
+        assert (second.after, second.delay) == (tuple(call.id for call in lasts), 0.0)
 
 
 def test_agents_of_one_kind_begin_alike_and_then_differ() -> None:
@@ -91,8 +92,7 @@ def test_agents_of_one_kind_begin_alike_and_then_differ() -> None:
 def test_the_same_arguments_the_same_calls() -> None:
     first, again, other = (agents(4, LOOP, sub_agents=TEAM, arrivals=poisson(1), seed=seed) for seed in (3, 3, 4))
     assert first == again != other
-    arrivals = [call.arrival or 0 for call in first]
-    assert arrivals == sorted(arrivals)
+    assert first == in_order_of_arrival(first)
     assert len({call.id for call in first}) == len(first)
 
 
@@ -104,19 +104,28 @@ def test_a_loop_ends_before_its_prompt_is_too_long() -> None:
 
 
 def test_a_tool_may_take_no_time() -> None:
-    [first, second] = agents(1, replace(LOOP, num_calls=fixed(2), mean_tool_s=0), token_s=0.5)
-    assert second.arrival == 0.5 * first.max_tokens
+    [first, second] = agents(1, replace(LOOP, num_calls=fixed(2), mean_tool_s=0))
+    assert (second.after, second.delay) == ((first.id,), 0.0)
+
+
+def test_an_agent_goes_on_by_itself_where_its_team_cannot_begin() -> None:
+    silent = SubAgents(number=2, loop=replace(LOOP, max_prompt_len=1))
+    [first, second] = agents(1, replace(LOOP, num_calls=fixed(2)), sub_agents=silent)
+    assert (second.id, second.after, second.delay) == ("0-1", (first.id,), 0.0)
+    assert len(prompt_of(second)) == len(prompt_of(first)) + first.max_tokens
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (lambda: agents(0, LOOP), "num_agents=0 is not allowed"),
-        (lambda: agents(1, LOOP, token_s=-1), "token_s=-1 is not allowed: a number of seconds from 0 upward"),
         (lambda: agents(1, LOOP, arrivals=steps()), "arrivals in seconds"),
         (lambda: replace(LOOP, mean_tool_s=float("nan")), "mean_tool_s=nan is not allowed"),
         (lambda: replace(LOOP, system_len=-1), "system_len=-1 is not allowed"),
-        (lambda: agents(2, replace(LOOP, max_prompt_len=70)), "max_prompt_len=70 is not allowed: every agent begins"),
+        (
+            lambda: agents(2, replace(LOOP, max_prompt_len=70)),
+            "max_prompt_len=70 is not allowed: every first prompt is longer",
+        ),
         (lambda: replace(LOOP, max_prompt_len=0), "max_prompt_len=0 is not allowed"),
         (lambda: SubAgents(number=0, loop=LOOP), "number=0 is not allowed"),
     ],

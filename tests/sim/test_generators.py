@@ -26,6 +26,7 @@ from sim.generators import (
     uniform,
 )
 from sim.token_ids import answer_token_ids
+from sim.workload import in_order_of_arrival
 
 
 def draw_lengths(length: Length, count: int = 4000) -> list[int]:
@@ -108,11 +109,11 @@ def test_shared_prefixes() -> None:
 
 def test_a_turn_contains_the_answer_to_the_one_before() -> None:
     conversation = Conversation(
-        num_turns=uniform(1, 4), message_len=uniform(5, 9), answer_len=uniform(3, 6), mean_gap_s=10, system_len=12
+        num_turns=uniform(1, 4), message_len=uniform(5, 9), answer_len=uniform(3, 6), mean_think_s=10, system_len=12
     )
     turns = sessions(20, conversation, arrivals=poisson(1), seed=3)
     assert turns == sessions(20, conversation, arrivals=poisson(1), seed=3)
-    assert [turn.arrival for turn in turns] == sorted(turn.arrival or 0 for turn in turns)
+    assert turns == in_order_of_arrival(turns)
     prompts = {str(turn.id): turn.prompt or [] for turn in turns}
     assert len({tuple(prompt[:12]) for prompt in prompts.values()}) == 1
     firsts = [prompts[f"{number}-0"] for number in range(20)]
@@ -126,12 +127,13 @@ def test_a_turn_contains_the_answer_to_the_one_before() -> None:
         said = prompts[str(before.id)] + answer_token_ids(before.id, before.max_tokens)
         assert prompts[str(turn.id)][: len(said)] == said
         assert len(prompts[str(turn.id)]) in range(len(said) + 5, len(said) + 10)
-        assert (turn.arrival or 0) > (before.arrival or 0)
+        assert (turn.arrival, turn.after) == (None, (before.id,))
+    assert statistics.mean(turn.delay for turn in later) == pytest.approx(10, rel=0.4)
 
 
 def test_conversations_end_before_they_are_too_long() -> None:
     conversation = Conversation(
-        num_turns=fixed(100), message_len=fixed(10), answer_len=fixed(10), mean_gap_s=1, max_prompt_len=95
+        num_turns=fixed(100), message_len=fixed(10), answer_len=fixed(10), mean_think_s=1, max_prompt_len=95
     )
     turns = sessions(2, conversation)
     assert [len(turn.prompt or []) for turn in turns if str(turn.id).startswith("0-")] == [10, 30, 50, 70, 90]
@@ -161,13 +163,13 @@ def test_conversations_end_before_they_are_too_long() -> None:
             "arrival=.* is not allowed: at most 1000000000 seconds",
         ),
         (
-            lambda: Conversation(num_turns=fixed(1), message_len=fixed(1), answer_len=fixed(1), mean_gap_s=0),
-            "mean_gap_s=0 is not allowed: a number of seconds above 0",
+            lambda: Conversation(num_turns=fixed(1), message_len=fixed(1), answer_len=fixed(1), mean_think_s=-1),
+            "mean_think_s=-1 is not allowed: a number of seconds from 0 upward",
         ),
         (
             lambda: sessions(
                 1,
-                Conversation(num_turns=fixed(1), message_len=fixed(1), answer_len=fixed(1), mean_gap_s=1),
+                Conversation(num_turns=fixed(1), message_len=fixed(1), answer_len=fixed(1), mean_think_s=1),
                 arrivals=steps(),
             ),
             "arrivals in seconds",
@@ -176,10 +178,10 @@ def test_conversations_end_before_they_are_too_long() -> None:
             lambda: sessions(
                 1,
                 Conversation(
-                    num_turns=fixed(1), message_len=fixed(9), answer_len=fixed(1), mean_gap_s=1, max_prompt_len=8
+                    num_turns=fixed(1), message_len=fixed(9), answer_len=fixed(1), mean_think_s=1, max_prompt_len=8
                 ),
             ),
-            "max_prompt_len=8 is not allowed: every conversation begins with a longer prompt",
+            "max_prompt_len=8 is not allowed: every first prompt is longer",
         ),
     ],
 )

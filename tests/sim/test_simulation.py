@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from nanovllm.config import Config
@@ -79,10 +78,9 @@ def test_an_answer_ends_with_an_eos_and_holds_none_before() -> None:
 
 
 def test_the_next_turn_of_a_conversation_finds_the_answer_in_the_cache() -> None:
-    conversation = Conversation(num_turns=fixed(3), message_len=fixed(10), answer_len=fixed(14), mean_gap_s=1)
+    conversation = Conversation(num_turns=fixed(3), message_len=fixed(10), answer_len=fixed(14), mean_think_s=1)
     config = Config(kvcache_block_size=4, num_kvcache_blocks=1000, max_num_batched_tokens=64, max_num_seqs=8)
-    load = [msgspec.structs.replace(turn, arrival=1000.0 * i) for i, turn in enumerate(sessions(1, conversation))]
-    result = run(load, config)
+    result = run(sessions(1, conversation), config)
     assert [chunk[1:] for step in steps_of(result.events) for chunk in step.chunks] == [
         (0, 10),
         (20, 14),  # 10 + 14 tokens said, the KV of the last one never computed: 5 full blocks

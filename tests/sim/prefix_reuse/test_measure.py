@@ -31,7 +31,7 @@ def prefixed() -> list[WorkloadRequest]:
 
 
 def talks() -> list[WorkloadRequest]:
-    talk = Conversation(num_turns=fixed(4), message_len=uniform(5, 40), answer_len=fixed(20), mean_gap_s=5)
+    talk = Conversation(num_turns=fixed(4), message_len=uniform(5, 40), answer_len=fixed(20), mean_think_s=5)
     return sessions(5, talk, arrivals=poisson(rate_per_s=1), seed=1)
 
 

@@ -42,25 +42,24 @@ def test_requests_may_come_for_a_time() -> None:
 
 def test_conversations_begin_at_the_rate_and_go_on_at_their_own_pace() -> None:
     load = SessionsLoad(num_sessions=5, rate=2.0, answer_len="5", message_len="7")
-    fast = {request.id: request.arrival or 0.0 for request in load.requests(1)}
-    slow = {request.id: request.arrival or 0.0 for request in load.at_rate(1.0).requests(1)}
+    fast = {request.id: request for request in load.requests(1)}
+    slow = {request.id: request for request in load.at_rate(1.0).requests(1)}
     assert fast.keys() == slow.keys()
-    assert slow["4-0"] == pytest.approx(2 * fast["4-0"])
-    later = [turn for turn in fast if str(turn).endswith("-1")]
+    assert slow["4-0"].arrival == pytest.approx(2 * (fast["4-0"].arrival or 0.0))
+    later = [turn for turn in fast if not str(turn).endswith("-0")]
     assert later
     for turn in later:
-        first = f"{str(turn).split('-')[0]}-0"
-        assert slow[turn] - slow[first] == pytest.approx(fast[turn] - fast[first])
+        assert fast[turn] == slow[turn]
+        assert fast[turn].arrival is None
 
 
 def test_agents_are_those_of_the_generator() -> None:
     load = AgentsLoad(num_agents=3, num_calls="2", num_sub_agents=2, system_len=10, sub_system_len=5, rate=2.0)
     ids = [str(request.id) for request in load.requests(0)]
     assert len(ids) == 3 * (2 + 2 * 2)
-    slow = {request.id: request.arrival or 0.0 for request in load.at_rate(1.0).requests(0)}
-    assert sorted(map(str, slow)) == sorted(ids)
-    at_once = AgentsLoad(num_agents=3, num_calls="2", mean_tool_s=0, token_s=0.0)
-    assert {request.arrival for request in at_once.requests(0)} == {0.0}
+    assert [request.id for request in load.at_rate(1.0).requests(0)] == ids
+    at_once = AgentsLoad(num_agents=3, num_calls="2", mean_tool_s=0)
+    assert [(request.arrival, request.delay) for request in at_once.requests(0)] == [(0, 0), (None, 0)] * 3
     with pytest.raises(ConfigError, match="num_agents=0"):
         AgentsLoad(num_agents=0)
 

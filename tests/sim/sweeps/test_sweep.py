@@ -128,7 +128,7 @@ def test_a_key_knows_what_is_in_the_file_of_ones_own_class(
         ({}, {"calibration": ["\ud800"]}, "a text that UTF-8 can tell is needed"),
         ({"workload": "a", "end_s": 0}, {}, "end_s=0.0 is not allowed: a number of seconds above start_s=0.0"),
         ({"workload": "a", "trace_seed": -1}, {}, "trace_seed=-1 is not allowed"),
-        ({"num_agents": 2, "token_s": -1}, {}, "token_s=-1.0 is not allowed: a number of seconds from 0 upward"),
+        ({"num_agents": 2, "mean_tool_s": -1}, {}, "mean_tool_s=-1.0 is not allowed: a number of seconds from 0"),
         ({"workload": "a", "num_requests": 3}, {}, "num_requests=3 is not allowed: it is not for requests from a file"),
         ({"workload": "a", "rate": 3, "rate_scale": 2.0}, {}, "rate_scale=2.0 is not allowed: not together with rate"),
         ({"load_duration_s": 3.0}, {}, "only together with rate"),
