@@ -18,7 +18,7 @@ from nanovllm.engine.sequence import Sequence
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import Emit
 from sim.backend import SimulatedBackend
-from sim.cost_models import CostModel, MeasuredCostModel, RequestCostModel, Roofline
+from sim.cost_models import CostModel, MeasuredCostModel, PooledCostModel, RequestCostModel, Roofline
 from sim.hardware import GPU, find_gpu
 from sim.memory import num_kv_blocks_that_fit
 from sim.outputs import DrawnOutputs, RecordedOutputs
@@ -140,6 +140,8 @@ def set_up(
     if cost_model is None:
         cost_model = Roofline(model=spec, gpu=card, tensor_parallel_size=config.tensor_parallel_size)
     answers = DrawnOutputs(config.eos_token_ids, vocab_size) if outputs is None else outputs
+    if isinstance(cost_model, PooledCostModel):
+        cost_model = cost_model.for_block_size(config.kvcache_block_size)
     return Setup(config=config, model=spec, gpu=card, cost_model=cost_model, answers=answers)
 
 

@@ -8,6 +8,7 @@ from sim.cost_models.step_time import (
     CostModel,
     ExtrapolatedTime,
     MeasuredCostModel,
+    PooledCostModel,
     RequestCostModel,
     StepTime,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "Fitted",
     "HostOverhead",
     "MeasuredCostModel",
+    "PooledCostModel",
     "RequestCostModel",
     "Roofline",
     "Sizes",

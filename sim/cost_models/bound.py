@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.model_spec import ModelSpec
+from sim.cost_models.shape import num_shared_blocks
 from sim.cost_models.step_time import StepTime
 
 
@@ -33,19 +34,9 @@ class Bound:
             return StepTime(matmul_s=num_flops / self.flops_per_s)
         num_kv_tokens = sum(seq.num_tokens for seq in seqs)
         if self.shared_block_size is not None:
-            num_kv_tokens -= _num_repeated_blocks(batch) * self.shared_block_size
+            num_kv_tokens -= num_shared_blocks(seqs) * self.shared_block_size
         kv_bytes = num_kv_tokens * self.model.kv_bytes_per_token
         return StepTime(
             weights_s=self.model.weight_bytes / self.bandwidth_bytes_per_s,
             kv_traffic_s=kv_bytes / self.bandwidth_bytes_per_s,
         )
-
-
-def _num_repeated_blocks(batch: ScheduledBatch) -> int:
-    """Over all sequences, the blocks that an earlier one of the step holds too; such blocks are full."""
-    seen: set[int] = set()
-    num_repeated_blocks = 0
-    for seq in batch.sequences:
-        num_repeated_blocks += len(seen.intersection(seq.block_table))
-        seen.update(seq.block_table)
-    return num_repeated_blocks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import msgspec
@@ -56,7 +56,8 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name, knots in (("token_s", TOKEN_KNOTS), ("context_s", CONTEXT_KNOTS)):
             if len(getattr(self, name)) != len(knots):
                 raise ValueError(f"{name} has {len(getattr(self, name))} values, {len(knots)} are needed")
-        _check(features_of(self))
+        for value in msgspec.structs.astuple(self):
+            _check(value if isinstance(value, tuple) else (value,))
 
     def step_time(
         self,
@@ -133,15 +134,6 @@ def _sum_between(knots: tuple[int, ...], values_s: tuple[float, ...], number: in
     return total_s
 
 
-def features_of(coefficients: Coefficients) -> tuple[float, ...]:
-    """All coefficients in one row, in the order of the fields."""
-    return tuple(
-        number
-        for value in msgspec.structs.astuple(coefficients)
-        for number in (value if isinstance(value, tuple) else (value,))
-    )
-
-
 class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Numbers of tokens for which the backend has a CUDA graph, ascending: a step is computed by the next larger one,
     as if it had as many tokens. One that is larger than all is computed as it is."""
@@ -178,7 +170,8 @@ class Fitted:
     misfit: Misfit | None = None
     """Of decode steps that share no blocks."""
     block_size: int | None = None
-    """Of the KV pool, where leading blocks that several decodes share are read once; None where they are not."""
+    """Of the KV pool, where leading blocks that several decodes share are read once; None where they are not. A
+    simulation puts its own, see ``for_block_size``."""
     hardware: str | None = None
     """On which the steps were measured."""
     largest: Mapping[str, StepShape] = field(default_factory=dict)
@@ -192,6 +185,10 @@ class Fitted:
     def step_time(self, batch: ScheduledBatch) -> StepTime:
         """See ``CostModel``."""
         return self.time_of(StepShape.of(batch, self.block_size))
+
+    def for_block_size(self, block_size: int) -> Fitted:
+        """See ``PooledCostModel``."""
+        return self if self.block_size is None else replace(self, block_size=block_size)
 
     def request_time_s(self, num_prompt_tokens: int) -> float:
         """See ``RequestCostModel``."""

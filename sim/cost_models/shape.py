@@ -64,6 +64,7 @@ class StepShape(NamedTuple):
             decodes = batch.sequences
             lengths = [*map(_num_tokens, decodes)]
         longest_decode = max(lengths, default=0)
+        shared_kv_tokens = 0 if shared_block_size is None else shared_block_size * num_shared_blocks(decodes)
         return cls(
             num_sequences=len(batch.sequences),
             num_tokens=chunk_tokens + len(lengths),
@@ -75,7 +76,7 @@ class StepShape(NamedTuple):
             chunk_pairs=chunk_pairs,
             tile_pairs=tile_pairs,
             longest_context=max(longest_decode, longest_chunk_context),
-            shared_kv_tokens=0 if shared_block_size is None else shared_block_size * num_shared_blocks(decodes),
+            shared_kv_tokens=shared_kv_tokens,
         )
 
     @property

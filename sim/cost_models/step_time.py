@@ -84,6 +84,15 @@ class RequestCostModel(CostModel, Protocol):
 
 
 @runtime_checkable
+class PooledCostModel(CostModel, Protocol):
+    """One whose times depend on which blocks of the KV pool sequences share."""
+
+    def for_block_size(self, block_size: int) -> CostModel:
+        """The same for a pool with blocks of this many tokens, whatever that was on which it was measured."""
+        ...
+
+
+@runtime_checkable
 class MeasuredCostModel(CostModel, Protocol):
     """One whose times were measured, on a card that it knows the name of."""
 
