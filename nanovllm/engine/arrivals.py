@@ -21,7 +21,6 @@ class _FollowUp:
     place: int
     request: Request
     num_awaited: int
-    last_end_s: float = 0.0
 
 
 class Arrivals:
@@ -51,8 +50,8 @@ class Arrivals:
         return self._coming[0][2] if self._coming else None
 
     @property
-    def num_waiting(self) -> int:
-        """How many ends are waited for."""
+    def num_awaited(self) -> int:
+        """How many requests are waited for."""
         return len(self._waiting)
 
     def pop_while(self, is_due: Callable[[Request], bool]) -> list[Request]:
@@ -66,7 +65,7 @@ class Arrivals:
         return due
 
     def note_ended(self, request_id: RequestId, time_s: float) -> None:
-        """A request has ended: it is finished, refused, failed or aborted."""
+        """A request has ended: it is finished, refused, failed or aborted. Ends are told in the order of their times."""
         self._ends.append((request_id, time_s))
 
     def _take_in_ends(self) -> None:
@@ -75,9 +74,8 @@ class Arrivals:
             self._not_ended.discard(request_id)
             for waiting in self._waiting.pop(request_id, ()):
                 waiting.num_awaited -= 1
-                waiting.last_end_s = max(waiting.last_end_s, time_s)
                 if waiting.num_awaited == 0:
-                    arrival_s = waiting.last_end_s + waiting.request.delay_s
+                    arrival_s = time_s + waiting.request.delay_s
                     request = msgspec.structs.replace(waiting.request, arrival_s=arrival_s)
                     heappush(self._coming, (arrival_s, waiting.place, request))
 

@@ -137,7 +137,7 @@ class Engine:
                     yield result
                 elif self.is_idle:
                     if (head := arrivals.head) is None:
-                        assert not arrivals.num_waiting, "a request waits for one that is not there"
+                        assert not arrivals.num_awaited, "a request waits for one that is not there"
                         return
                     self._skip_to(head)
         finally:

@@ -54,7 +54,7 @@ def run_cluster(replicas: Sequence[Replica], requests: Iterable[Request], router
         if (head := arrivals.head) is not None:
             times_s.append(_arrival_s(head))
         if not times_s:
-            assert not arrivals.num_waiting, "a request waits for one that is not there"
+            assert not arrivals.num_awaited, "a request waits for one that is not there"
             return totals
         now_s = max(now_s, min(times_s))
         for replica in _due(replicas, now_s):

@@ -167,9 +167,9 @@ def test_what_it_waits_for_must_be_there(load: list[Request]) -> None:
 def test_an_end_is_told_once_to_those_who_wait() -> None:
     arrivals = Arrivals([request(0), follow_up(1, 0, delay_s=0.5), follow_up(2, 0, 1)])
     assert [due.request_id for due in arrivals.pop_while(lambda _: True)] == [0]
-    assert (arrivals.head, arrivals.num_waiting) == (None, 2)
+    assert (arrivals.head, arrivals.num_awaited) == (None, 2)
     arrivals.note_ended(0, 2.0)
     arrivals.note_ended("of somebody else", 2.5)
     [released] = arrivals.pop_while(lambda due: due.arrival_s <= 2.5)
     assert (released.request_id, released.arrival_s) == (1, 2.5)
-    assert (arrivals.head, arrivals.num_waiting) == (None, 1)
+    assert (arrivals.head, arrivals.num_awaited) == (None, 1)
