@@ -65,7 +65,7 @@ class Arrivals:
         return due
 
     def note_ended(self, request_id: RequestId, time_s: float) -> None:
-        """A request has ended: it is finished, refused, failed or aborted. Ends are told in the order of their times."""
+        """A request has ended: it is finished, refused, failed or aborted. Told in the order of their times."""
         self._ends.append((request_id, time_s))
 
     def _take_in_ends(self) -> None:
