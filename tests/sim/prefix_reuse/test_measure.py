@@ -45,6 +45,22 @@ def test_an_endless_cache_finds_what_is_repeated() -> None:
     assert account.hit_rate <= account.repeat_rate == 36 * 6 / 320
 
 
+def two_that_delegate() -> list[WorkloadRequest]:
+    """The second one's sub-agent begins before the first one's, with the same 32 tokens."""
+    same = list(range(1, 33))
+    return [
+        WorkloadRequest(id="slow", prompt=[100] * 8, max_tokens=500, ignore_eos=True),
+        WorkloadRequest(id="slow-sub", prompt=[*same, 200], max_tokens=2, after="slow"),  # type: ignore[arg-type]
+        WorkloadRequest(id="quick", prompt=[101] * 8, max_tokens=2, ignore_eos=True),
+        WorkloadRequest(id="quick-sub", prompt=[*same, 201], max_tokens=2, after="quick"),  # type: ignore[arg-type]
+    ]
+
+
+def test_what_repeats_repeats_what_arrived_before() -> None:
+    account = account_for_reuse(ReuseRun(config=CONFIG, read=two_that_delegate))
+    assert (account.num_repeats, account.num_hits, account.misses, account.gains) == (2, 2, {}, {})
+
+
 def test_smaller_pools_evict_more() -> None:
     sizes = [10, 16, 24, 32, 64]
     accounts = list(reuse_by_pool(ReuseRun(config=CONFIG, read=prefixed), sizes, max_processes=1))
