@@ -12,7 +12,7 @@ from nanovllm.engine.backend import Backend, ObservedBackend
 from nanovllm.errors import UserError
 from sim.calibration.engine_time import measure_engine, measure_requests
 from sim.calibration.file import Calibration, short_name
-from sim.calibration.fit import fit_device, fit_host, fit_requests
+from sim.calibration.fit import fit_device, fit_engine, fit_host, fit_requests
 from sim.calibration.measure import measure_steps
 from sim.calibration.plan import plan_steps
 from sim.cost_models.fitted import NO_SIZES, Sizes
@@ -57,6 +57,7 @@ def calibrate(
         if report is not None:
             report(len(steps), len(plan))
     fitted, errors = fit_device(steps, sizes, shared_block_size)
+    engine_s = fit_engine(list(measure_engine(config)))
     return Calibration(
         model=short_name(model),
         backend=backend.name,
@@ -67,7 +68,7 @@ def calibrate(
         sizes=sizes,
         device=fitted.device,
         misfit=fitted.misfit,
-        host=fit_host(steps, list(measure_engine(config))),
+        host={kind: backend_s + engine_s for kind, backend_s in fit_host(steps).items()},
         request=fit_requests(list(measure_requests(config))),
         errors=errors,
         steps=steps,

@@ -54,21 +54,29 @@ def fit_device(
     return _fit(steps, sizes, block_size), errors
 
 
-def fit_host(steps: Sequence[MeasuredStep], engine_steps: Sequence[EngineStep]) -> dict[str, HostCoefficients]:
-    """By kind of step, what the backend's program takes for it, and the engine for any."""
-    engine = _host([(step.shape, step.engine_s) for step in engine_steps])
+def fit_host(steps: Sequence[MeasuredStep]) -> dict[str, HostCoefficients]:
+    """By kind of step, what the backend's program takes for it."""
     found = {}
     for kind in KINDS:
-        backend = _host([(step.shape, step.host_s) for step in steps if step.shape.kind == kind])
-        step_s, sequence_s, token_s = (backend + engine).tolist()
-        found[kind] = HostCoefficients(step_s=step_s, sequence_s=sequence_s, token_s=token_s)
+        of_kind = [step for step in steps if step.shape.kind == kind]
+        # A difference of two medians, which may be next to nothing: its error counts as a share of the whole step.
+        whole_s = np.array([step.device_s + step.host_s for step in of_kind])
+        times_s = np.array([step.host_s for step in of_kind])
+        found[kind] = _host([step.shape for step in of_kind], times_s, whole_s)
     return found
+
+
+def fit_engine(steps: Sequence[EngineStep]) -> HostCoefficients:
+    """What the engine takes for a step of any kind."""
+    times_s = np.array([step.engine_s for step in steps])
+    return _host([step.shape for step in steps], times_s, times_s)
 
 
 def fit_requests(requests: Sequence[AddedRequest]) -> RequestCoefficients:
     """What the engine takes to have a request in its queue."""
     features = np.array([[1.0, float(request.num_prompt_tokens)] for request in requests])
-    request_s, token_s = _fit_shares(features, np.array([request.engine_s for request in requests])).tolist()
+    times_s = np.array([request.engine_s for request in requests])
+    request_s, token_s = _fit_shares(features, times_s, times_s).tolist()
     return RequestCoefficients(request_s=request_s, token_s=token_s)
 
 
@@ -126,7 +134,7 @@ def _fit_kind(steps: Sequence[MeasuredStep], sizes: Sizes) -> Coefficients:
         for _ in range(_MAX_TURNS):
             work = np.where(is_alone[:, None], 0.0, features.work)
             alone = np.where(is_alone[:, None], features.alone, 0.0)
-            found = _fit_shares(np.hstack([features.always, work, alone]), times_s)
+            found = _fit_shares(np.hstack([features.always, work, alone]), times_s, times_s)
             always_s, work_s, alone_s = _parts(features, found)
             error = float(np.square((always_s + np.maximum(work_s, alone_s)) / times_s - 1).mean())
             if error < least:
@@ -182,12 +190,13 @@ def _misfit(fitted: Fitted, steps: Sequence[MeasuredStep]) -> Misfit:
 # ---- least squares -----------------------------------------------------------------------------------------------
 
 
-def _host(times: Sequence[tuple[StepShape, float]]) -> FloatArray:
-    features = np.array([[1.0, float(shape.num_sequences), float(shape.num_tokens)] for shape, _ in times])
-    return _fit_shares(features, np.array([time_s for _, time_s in times]))
+def _host(shapes: Sequence[StepShape], times_s: FloatArray, whole_s: FloatArray) -> HostCoefficients:
+    features = np.array([[1.0, float(shape.num_sequences), float(shape.num_tokens)] for shape in shapes])
+    step_s, sequence_s, token_s = _fit_shares(features, times_s, whole_s).tolist()
+    return HostCoefficients(step_s=step_s, sequence_s=sequence_s, token_s=token_s)
 
 
-def _fit_shares(features: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Least squares of the errors as shares of the times: a short step counts as much as a long one."""
-    weights = 1 / np.maximum(times_s, 1e-9)
+def _fit_shares(features: FloatArray, times_s: FloatArray, whole_s: FloatArray) -> FloatArray:
+    """Least squares of the errors as shares of ``whole_s``: a short step counts as much as a long one."""
+    weights = 1 / np.maximum(whole_s, 1e-9)
     return nonnegative_least_squares(features * weights[:, None], times_s * weights)

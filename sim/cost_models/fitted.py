@@ -95,6 +95,14 @@ class HostCoefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def __post_init__(self) -> None:
         _check((self.step_s, self.sequence_s, self.token_s))
 
+    def __add__(self, other: HostCoefficients) -> HostCoefficients:
+        """Of two parts of the program, one after the other."""
+        return HostCoefficients(
+            step_s=self.step_s + other.step_s,
+            sequence_s=self.sequence_s + other.sequence_s,
+            token_s=self.token_s + other.token_s,
+        )
+
     def of_step(self, shape: StepShape) -> float:
         """Seconds for a step."""
         return self.step_s + shape.num_sequences * self.sequence_s + shape.num_tokens * self.token_s
