@@ -39,7 +39,8 @@ class StepShape(NamedTuple):
     longest_context: int = 0
     """The most tokens that any sequence attends to: kernels go through them one tile after the other."""
     shared_kv_tokens: int = 0
-    """Of ``decode_kv_tokens``, those in leading blocks that another decode of the step reads too; 0 unless asked."""
+    """Of ``decode_kv_tokens``, those in leading blocks that another decode of the step reads too; 0 unless asked, and
+    beside chunks: kernels that take both read each sequence's own."""
 
     @classmethod
     def of(cls, batch: ScheduledBatch, shared_block_size: int | None = None) -> StepShape:
@@ -64,7 +65,8 @@ class StepShape(NamedTuple):
             decodes = batch.sequences
             lengths = [*map(_num_tokens, decodes)]
         longest_decode = max(lengths, default=0)
-        shared_kv_tokens = 0 if shared_block_size is None else shared_block_size * num_shared_blocks(decodes)
+        are_all_decodes = chunk_tokens == 0
+        num_shared = num_shared_blocks(decodes) if are_all_decodes and shared_block_size is not None else 0
         return cls(
             num_sequences=len(batch.sequences),
             num_tokens=chunk_tokens + len(lengths),
@@ -76,7 +78,7 @@ class StepShape(NamedTuple):
             chunk_pairs=chunk_pairs,
             tile_pairs=tile_pairs,
             longest_context=max(longest_decode, longest_chunk_context),
-            shared_kv_tokens=shared_kv_tokens,
+            shared_kv_tokens=num_shared * (shared_block_size or 0),
         )
 
     @property

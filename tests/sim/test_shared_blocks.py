@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nanovllm.config import Config
-from nanovllm.engine.batch import ScheduledBatch
+from nanovllm.engine.batch import MixedBatch, ScheduledBatch
+from nanovllm.engine.sequence import Sequence
 from nanovllm.model_spec import ModelSpec
 from sim import simulate
 from sim.calibration import read_calibration
 from sim.cost_models import CostModel, PooledCostModel, Roofline, StepTime
+from sim.cost_models.shape import StepShape
 from sim.hardware import GPUS
 from sim.workload import WorkloadRequest
 from tests.sim.comparison_files import example_calibration
+from tests.sim.runs import decode_of
 
 EXAMPLE = example_calibration().cost_model("qwen3-0.6b")
 MODELS: dict[str, CostModel] = {
@@ -88,3 +91,12 @@ def test_no_part_of_a_step_is_negative(
     watched = Watched(MODELS[name])
     simulate(config, with_one_prefix(num_requests, prefix_len), model="qwen3-0.6b", cost_model=watched, record=False)
     assert min(part for time in watched.answers for part in msgspec.structs.astuple(time)) >= 0
+
+
+def test_beside_a_chunk_each_sequence_reads_its_own() -> None:
+    decodes = decode_of([1, 2], [1, 2])
+    assert StepShape.of(ScheduledBatch(decodes, False), 4).shared_kv_tokens == 8
+    assert StepShape.of(ScheduledBatch(decodes, False)).shared_kv_tokens == 0
+    chunk = Sequence([1] * 6)
+    chunk.num_scheduled_tokens = 6
+    assert StepShape.of(MixedBatch([*decodes, chunk], True), 4).shared_kv_tokens == 0
