@@ -63,11 +63,18 @@ class ModelSpec:
 
     @classmethod
     def preset(cls, name: str) -> ModelSpec:
-        """A well-known model by name, see ``PRESETS``; upper case is the same as lower case."""
+        """A well-known model by name, see ``PRESETS``; upper case is the same as lower case, and an organisation before
+        the name (``meta-llama/``) says nothing. Raises ``ModelError``."""
         try:
-            return PRESETS[name.lower()]
+            return PRESETS[name.rpartition("/")[2].lower()]
         except KeyError:
             raise ModelError(f"model {name!r} is not known: one of {', '.join(PRESETS)}") from None
+
+    @classmethod
+    def find(cls, name: str) -> ModelSpec:
+        """The model that ``name`` stands for wherever models are named: a directory, if there is one, else a preset.
+        Raises ``ModelError``."""
+        return cls.from_directory(name) if Path(name).is_dir() else cls.preset(name)
 
     # ---- tensor parallelism ------------------------------------------------------------------------------------
 

@@ -31,14 +31,14 @@ def choose_cost_model(
         raise ConfigError("calibration", str(calibration), "not together with table")
     if table is not None:
         tables = read_latency_tables(table)
-        spec = find_spec(config.model or tables.model)
+        spec = ModelSpec.find(config.model or tables.model)
         _check_num_gpus(config, 1)
         cost_model = Table.of_vllm(tables, spec, config.max_num_seqs)
         return ChosenCostModel(replace(config, model=config.model or tables.model), spec, cost_model)
     if calibration is not None:
         return _choose_calibrated(config, calibration)
     config = replace(config, model=config.model or default_model)
-    return ChosenCostModel(config, find_spec(config.model), None)
+    return ChosenCostModel(config, ModelSpec.find(config.model), None)
 
 
 def _choose_calibrated(config: Config, path: Path) -> ChosenCostModel:
@@ -50,15 +50,10 @@ def _choose_calibrated(config: Config, path: Path) -> ChosenCostModel:
     if num_blocks == -1 and config.kvcache_block_size == calibration.block_size:
         num_blocks = calibration.num_blocks
     config = replace(config, model=name, num_kvcache_blocks=num_blocks)
-    return ChosenCostModel(config, find_spec(name), cost_model)
+    return ChosenCostModel(config, ModelSpec.find(name), cost_model)
 
 
 def _check_num_gpus(config: Config, measured: int) -> None:
     if config.tensor_parallel_size != measured:
         allowed = f"{measured}, as when the times were measured; the roofline knows other sizes"
         raise ConfigError("tensor_parallel_size", config.tensor_parallel_size, allowed)
-
-
-def find_spec(name: str) -> ModelSpec:
-    """The shape of a model by its name or directory. Raises ``ModelError``."""
-    return ModelSpec.from_directory(name) if Path(name).is_dir() else ModelSpec.preset(name.rpartition("/")[2])

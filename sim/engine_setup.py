@@ -152,8 +152,7 @@ def _find_model(config: Config, model: str | ModelSpec | None) -> tuple[Config, 
         spec = model
     else:
         name = model or config.model or DEFAULT_MODEL
-        is_directory = Path(name).is_dir()
-        spec = ModelSpec.from_directory(name) if is_directory else ModelSpec.preset(name.rpartition("/")[2])
+        spec = ModelSpec.find(name)
         config = replace(config, model=config.model or name)
     config = config.for_positions(spec.max_position_embeddings)
     return config, spec if config.dtype == "auto" else replace(spec, dtype=config.dtype)

@@ -247,6 +247,22 @@ def test_every_preset_has_a_lower_case_name() -> None:
         ModelSpec.preset("gpt-2")
 
 
+def test_a_name_is_a_directory_if_there_is_one_else_a_preset_of_any_organisation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    published = ModelSpec.preset("llama-3.1-8b")
+    for name in ("llama-3.1-8b", "meta-llama/Llama-3.1-8B", "mirrors/meta-llama/Llama-3.1-8B"):
+        assert ModelSpec.find(name) == ModelSpec.preset(name) == published
+    with pytest.raises(ModelError, match=r"^model 'openai/gpt-2' is not known: one of smollm2-135m, "):
+        ModelSpec.find("openai/gpt-2")
+    own = tmp_path / "meta-llama" / "Llama-3.1-8B"
+    own.mkdir(parents=True)
+    (own / "config.json").write_text(json.dumps(config()))
+    assert ModelSpec.find("meta-llama/Llama-3.1-8B") == ModelSpec.from_config(config())
+    assert ModelSpec.preset("meta-llama/Llama-3.1-8B") == published
+
+
 def test_bytes() -> None:
     spec = ModelSpec.preset("qwen3-0.6b")
     assert spec.weight_bytes == 2 * 596_049_920

@@ -39,7 +39,7 @@ class Table:
     @classmethod
     def of_vllm(cls, tables: LatencyTables, model: ModelSpec, max_num_seqs: int) -> Table:
         """As vLLM runs ``model``. Raises ``ConfigError`` if the tables tell of another one."""
-        measured = ModelSpec.preset(tables.model.rpartition("/")[2])
+        measured = ModelSpec.preset(tables.model)
         if model != measured:
             raise ConfigError("table", tables.model, "the latencies must be those of the model that is simulated")
         return cls(tables=tables, num_layers=model.num_layers, graph_sizes=vllm_graph_sizes(max_num_seqs))

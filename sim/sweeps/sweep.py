@@ -111,7 +111,7 @@ def _error_of(settings: Mapping[str, Value]) -> UserError | None:
     try:
         model = check_settings(settings).config.model
         if model and not Path(model).is_dir():
-            ModelSpec.preset(model.rpartition("/")[2])
+            ModelSpec.preset(model)
     except UserError as error:
         return error
     return None
