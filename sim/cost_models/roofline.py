@@ -106,7 +106,7 @@ class Roofline:
         return self._computing_s(self._share.attention_flops(1, 1))
 
     def _computing_s(self, num_flops: float) -> float:
-        return num_flops / self.gpu.achievable_flops_per_s
+        return num_flops / self.gpu.achievable_flops_per_s(self.model.dtype)
 
     # ---- between GPUs ----------------------------------------------------------------------------------------
 

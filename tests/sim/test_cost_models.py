@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -9,9 +11,10 @@ from nanovllm.config import Config
 from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.sequence import Sequence
 from nanovllm.errors import ConfigError, MemoryPoolError
+from nanovllm.model_config import DTYPE_BYTES
 from nanovllm.model_spec import ModelSpec
 from sim.cost_models import HostOverhead, Roofline, StepTime
-from sim.hardware import GPU, GPUS, find_gpu
+from sim.hardware import GPU, GPUS, find_gpu, find_measured_gpu
 from sim.memory import activation_bytes, num_kv_blocks_that_fit
 
 QWEN = ModelSpec.preset("qwen3-0.6b")
@@ -21,6 +24,7 @@ CARD = GPU(
     memory_bytes=10**11,
     bandwidth_bytes_per_s=1e12,
     flops_per_s=1e15,
+    float32_flops_per_s=1e14,
     link_bytes_per_s=1e11,
     source="made up",
     bandwidth_share=1.0,
@@ -47,6 +51,19 @@ def test_a_decode_step_reads_the_weights_once_and_all_kv() -> None:
     assert (time.matmul_s, time.attention_s, time.communication_s) == (0, 0, 0)
     assert time.host_s == pytest.approx(126e-6 + 2 * 4e-6 + 28 * 32e-6)
     assert time.total_s == pytest.approx(time.weights_s + time.kv_traffic_s + time.host_s)
+
+
+@pytest.mark.parametrize("dtype", DTYPE_BYTES)
+def test_every_type_has_its_bytes_and_its_rate(dtype: str) -> None:
+    model = replace(LLAMA, dtype=dtype)
+    num_bytes, rate = (4, 0.5e14) if dtype == "float32" else (2, 0.5e15)
+    decode = Roofline(model=model, gpu=CARD).step_time(scheduled((99, 1), is_prefill=False))
+    assert decode.kv_traffic_s == pytest.approx(101 * 65_536 * num_bytes / 1e12)
+    prefill = Roofline(model=model, gpu=CARD).step_time(scheduled((1000, 3000), is_prefill=True))
+    matmul_flops = 3000 * LLAMA.matmul_flops_per_token + LLAMA.head_flops_per_token
+    assert prefill.weights_s + prefill.matmul_s == pytest.approx(matmul_flops / rate)
+    read_s = 4000 * 65_536 * num_bytes / 1e12
+    assert prefill.attention_s == pytest.approx(LLAMA.attention_flops(3000, 4000) / rate - read_s)
 
 
 def test_a_long_prefill_is_bound_by_arithmetic() -> None:
@@ -122,8 +139,21 @@ def test_cards_are_found_by_name() -> None:
         assert 0.5 < gpu.bandwidth_share <= 1
         assert 0.5 < gpu.flops_share <= 1
         assert gpu.source
-        # All current cards do some hundred operations in the time of reading a byte.
+        # All current cards do some hundred operations in the time of reading a byte; CUDA cores, less than tensor cores.
         assert 100 < gpu.flops_per_s / gpu.bandwidth_bytes_per_s < 450
+        assert 1.5 * gpu.float32_flops_per_s < gpu.flops_per_s < 35 * gpu.float32_flops_per_s
+
+
+def test_cards_are_found_by_what_cuda_calls_them() -> None:
+    for name, gpu in GPUS.items():
+        assert find_measured_gpu(gpu.device_name) == find_measured_gpu(name.upper()) == gpu
+    for other in ("NVIDIA H200 NVL", "NVIDIA A100-SXM4-40GB", "cpu", ""):  # other memory, other speed
+        assert find_measured_gpu(other) is None
+    own = replace(CARD, device_name="NVIDIA A10")
+    assert own.is_called("nvidia a10")
+    assert own.is_called("Round numbers")
+    assert not own.is_called("")
+    assert not CARD.is_called("")
 
 
 def test_the_pool_is_what_is_left_of_the_memory() -> None:
