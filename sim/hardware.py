@@ -4,8 +4,8 @@ Sizes are the bytes that ``nvidia-smi`` shows. The sizes on datasheets are round
 H100. Rates are those of the datasheets, dense (datasheets often print the doubled number for sparse matrices) and
 with 32-bit accumulation, links in one direction. Each entry names its source.
 
-In float32, products are computed by the CUDA cores: neither torch, unless told otherwise, nor the kernels of this project
-round what they multiply to TF32, which tensor cores would take.
+In float32, CUDA cores compute the products: neither torch, unless told otherwise, nor the kernels of this project round
+what they multiply to TF32, which tensor cores would take.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class GPU:
     """A card, as far as the time of a step depends on it.
 
     The two shares are assumptions, measured on the H200 and taken for the others as well: copying on the card moves
-    4.27 TB/s of 4.8, and large bf16 matrix products run at 708 TFLOP/s of 989 (torch 2.11, CUDA 13.0). Products in float32
-    are taken to reach the same share.
+    4.27 TB/s of 4.8, and large bf16 matrix products run at 708 TFLOP/s of 989 (torch 2.11, CUDA 13.0). Products in
+    float32 are taken to reach the same share.
     """
 
     name: str

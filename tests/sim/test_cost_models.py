@@ -139,7 +139,7 @@ def test_cards_are_found_by_name() -> None:
         assert 0.5 < gpu.bandwidth_share <= 1
         assert 0.5 < gpu.flops_share <= 1
         assert gpu.source
-        # All current cards do some hundred operations in the time of reading a byte; CUDA cores, less than tensor cores.
+        # All current cards do some hundred operations in the time of reading a byte; CUDA cores do fewer.
         assert 100 < gpu.flops_per_s / gpu.bandwidth_bytes_per_s < 450
         assert 1.5 * gpu.float32_flops_per_s < gpu.flops_per_s < 35 * gpu.float32_flops_per_s
 
