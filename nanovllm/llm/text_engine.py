@@ -116,8 +116,8 @@ class TextEngine(Engine):
     # ---- steps -----------------------------------------------------------------------------------------------
 
     def turn_if_busy(self, arrivals: Iterable[Request]) -> StepResult | None:
-        """See ``Engine.turn_if_busy``. If the engine is found idle, nobody is in the middle of a turn: whoever waits for
-        an end has heard of it."""
+        """See ``Engine.turn_if_busy``. If the engine is found idle, nobody is in the middle of a turn: whoever waits
+        for an end has heard of it."""
         with self.lock:
             return super().turn_if_busy(arrivals)
 
