@@ -132,6 +132,8 @@ class Narrator:
     def tell_decode(self, event: DecodeScheduled) -> None:
         """Running requests compute their newest token."""
         requests = event.requests
+        if not requests:  # the engine tells of no such decode; whoever wrote this trace does
+            return
         if len(requests) > NAMED_IN_DECODE:
             self._say(kinds.DECODE, "{n} requests decode one token each", len(requests))
         elif len(requests) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,6 +15,24 @@ VALUES: list[Any] = [
     *(None, True, -1, 0, 1, 3, 10**6, 10**12, 2**64, 10**30, -0.5, 1e300, "", "x", "eos", "\x1b[2J\n"),
     *([], [0], [-1], [10**9], ["x"], [[]], {}, {"a": 1}),
 ]
+
+
+def wrong_values() -> Iterator[bytes]:
+    """Files in which one value is another: each field of each kind of event, and each option, has all ``VALUES``."""
+    seen = set()
+    for place, line in enumerate(LINES):
+        fields = msgspec.json.decode(line)
+        for name in fields:
+            if (fields["type"], name) not in seen:
+                seen.add((fields["type"], name))
+                yield from (_with_line(place, {**fields, name: value}) for value in VALUES)
+    header = msgspec.json.decode(LINES[0])
+    for name in header["config"]:
+        yield from (_with_line(0, {**header, "config": {**header["config"], name: value}}) for value in VALUES)
+
+
+def _with_line(place: int, fields: dict[str, Any]) -> bytes:
+    return b"\n".join([*LINES[:place], msgspec.json.encode(fields), *LINES[place + 1 :], b""])
 
 
 @st.composite

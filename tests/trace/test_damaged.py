@@ -19,7 +19,7 @@ from nanovllm.trace.metrics import compute_metrics
 from nanovllm.trace.perfetto import to_chrome_trace
 from nanovllm.trace.text import to_text
 from nanovllm.trace.timeline import Timeline
-from tests.trace.damaged import LINES, damaged_traces
+from tests.trace.damaged import LINES, damaged_traces, wrong_values
 from tests.trace.runs import preempting_run
 
 READERS: dict[str, Callable[[list[AnyEvent]], Any]] = {
@@ -54,6 +54,15 @@ def test_a_damaged_trace(data: bytes, tmp_path_factory: pytest.TempPathFactory) 
     for read in READERS.values():
         with refused():
             read(events)
+
+
+def test_any_value_in_place_of_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    for data in wrong_values():
+        path.write_bytes(data)
+        for read in READERS.values():
+            with refused():
+                read(read_trace(path).events)
 
 
 NESTED = b"[" * 10**5

@@ -35,10 +35,15 @@ def pack(columns: Mapping[str, ArrayLike]) -> dict[str, Any]:
     return {"layout": layout, "bytes": base64.b64encode(zlib.compress(stream, _COMPRESSION_LEVEL)).decode("ascii")}
 
 
+def too_large(number: object) -> str:
+    """What is told of a number that no page can show."""
+    return f"{number} is too large to be shown, numbers go up to {LARGEST}"
+
+
 def _kind(name: str, array: NDArray[np.int64]) -> str:
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
     if max(-low, high) > LARGEST:  # folded, its difference to another would not be exact in JavaScript
-        raise UserError(f"{name}: {max(-low, high)} is too large to be shown, numbers go up to {LARGEST}")
+        raise UserError(f"{name}: {too_large(max(-low, high))}")
     if low >= 0 and high < 2**8:
         return "u8"
     return "i32" if max(-low, high) < 2**31 else "f64"

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from nanovllm.errors import TraceError
+from nanovllm.errors import TraceError, UserError
 from nanovllm.trace.events import (
     AnyEvent,
     BlockEvicted,
@@ -26,7 +26,7 @@ from nanovllm.trace.replay import Replay
 from viz.narration import Narrator
 from viz.sentences import Sentence
 from viz.web.block_rows import BlockRows
-from viz.web.columns import pack
+from viz.web.columns import pack, too_large
 from viz.web.counters import Counters
 from viz.web.request_rows import RequestRows
 from viz.web.sentences import Sentences
@@ -98,7 +98,7 @@ def record(trace: Trace) -> dict[str, Any]:
     """A run as a page takes it: names and words as they are, all numbers packed.
 
     A trace that contradicts itself is shown up to the step before, and ``problem`` says what is wrong. Raises
-    ``TraceError`` if that is the header.
+    ``TraceError`` if that is the header, ``UserError`` for numbers that are too large for a column.
     """
     recording, problem = Recording(trace.path), trace.problem
     try:
@@ -111,6 +111,8 @@ def record(trace: Trace) -> dict[str, Any]:
             recording = Recording(trace.path)
             recording.feed(trace.header)
             recording.close()
+    except OverflowError:
+        raise UserError(f"{trace.path}: {too_large(f'a number of event {recording.replay.num_events}')}") from None
     tables = recording.tables()
     header = trace.header
     return {

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 
-from nanovllm.trace.events import AnyEvent, BlocksAllocated, BlocksHashed, StepFinished
+from nanovllm.errors import UserError
+from nanovllm.trace.events import AnyEvent, BlocksAllocated, BlocksHashed, DecodeScheduled, StepFinished
+from nanovllm.trace.jsonl import read_trace
 from nanovllm.trace.timeline import Timeline
+from tests.trace.damaged import wrong_values
 from tests.trace.runs import Scenario, preempting_run, scenarios
 from tests.viz.web.states import Tables, replayed
 from tests.viz.web.traces import as_trace, tight_run
@@ -28,6 +34,27 @@ def assert_same_states(events: list[AnyEvent]) -> None:
 @given(scenarios())
 def test_every_step_of_every_run(scenario: Scenario) -> None:
     assert_same_states(scenario.run())
+
+
+def test_any_value_in_place_of_any_other_makes_a_page_or_one_line(tmp_path: Path) -> None:
+    path, problems = tmp_path / "run.jsonl", set()
+    for data in wrong_values():
+        path.write_bytes(data)
+        try:
+            json.dumps(record(read_trace(path)))
+        except UserError as error:
+            problems.add(str(error))
+    assert problems
+    assert not any("\n" in problem for problem in problems)
+    assert any("is too large to be shown, numbers go up to" in problem for problem in problems)
+
+
+def test_a_decode_of_nobody_is_not_worth_a_sentence() -> None:
+    events = tight_run()
+    place = next(index for index, event in enumerate(events) if isinstance(event, StepFinished))
+    nobody = [*events[:place], DecodeScheduled([]), *events[place:]]
+    tables, others = (record(as_trace(run))["words"] for run in (events, nobody))
+    assert tables == others
 
 
 def test_a_run_in_which_everything_happens() -> None:
