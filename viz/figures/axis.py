@@ -80,7 +80,8 @@ def step_axis(history: History, steps: StepRange | None = None, by_time: bool = 
     else:
         left, label, unit_s = table.number[chosen].astype(np.float64) - 0.5, "step", 1.0
         right = left + 1
-    bounds = float(left[0]), max(float(right[-1]), float(left[0]) + 1e-9)
+    first = float(left[0])
+    bounds = first, max(float(right[-1]), first + 1e-9 * max(1.0, abs(first)))
     return StepAxis(positions, left, right, label, by_time, unit_s, bounds)
 
 

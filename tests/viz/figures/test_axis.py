@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from nanovllm.errors import UserError
-from nanovllm.trace.events import AnyEvent
+from nanovllm.trace.events import AnyEvent, StepFinished, StepStarted
 from tests.trace.runs import request
 from tests.viz.figures import runs
 from viz.figures import history_of
@@ -41,6 +42,18 @@ def test_some_steps() -> None:
     assert list(step_axis(history, (1, 1)).positions) == [1]
     with pytest.raises(UserError, match="there is no such step: the trace has steps 0 to 12"):
         step_axis(history, (2, 9))
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+@pytest.mark.parametrize("far", [2**51, 2**62])
+def test_an_axis_is_never_without_width_however_far_out_it_is(far: int, by_time: bool) -> None:
+    events = []
+    for event in runs.run([request("A", range(3), 1)], num_blocks=4):
+        event = msgspec.structs.replace(event, step=far) if isinstance(event, (StepStarted, StepFinished)) else event
+        event = msgspec.structs.replace(event, time=float(far)) if hasattr(event, "time") else event
+        events.append(event)
+    axis = step_axis(history_of(events), by_time=by_time)
+    assert axis.bounds[0] < axis.bounds[1]
 
 
 def test_samples_know_where_no_step_ran() -> None:
