@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nanovllm.checks import is_number, is_whole_number
 from nanovllm.errors import ModelError
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -91,15 +92,20 @@ class _ConfigReader:
         activation = self.config.get("hidden_act", "silu")
         if activation != "silu":
             raise self._error("hidden_act", activation, "only silu is supported")
-        for layer_type in self.config.get("layer_types") or ():
+        layer_types = self.config.get("layer_types") or []
+        if not isinstance(layer_types, list):
+            raise self._error("layer_types", layer_types, "a list, or null")
+        for layer_type in layer_types:
             if layer_type != "full_attention":
                 raise self._error("layer_types", layer_type, "only full_attention is supported")
         self._refuse_sliding_window(family)
 
     def _refuse_sliding_window(self, family: str) -> None:
-        window = self.config.get("sliding_window")
         in_use = self._flag("use_sliding_window", family == "Mistral")
-        if in_use and window is not None and window < self._count("max_position_embeddings"):
+        if not in_use or self.config.get("sliding_window") is None:
+            return
+        window = self._count("sliding_window")
+        if window < self._count("max_position_embeddings"):
             allowed = "only full attention is supported: null, or at least max_position_embeddings"
             raise self._error("sliding_window", window, allowed)
 
@@ -152,9 +158,9 @@ class _ConfigReader:
     def _dtype(self) -> str:
         # transformers 5 renamed torch_dtype; a config without either was saved in torch's default.
         dtype = self.config.get("dtype", self.config.get("torch_dtype")) or "float32"
-        if dtype not in DTYPE_BYTES:
+        if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
             raise self._error("dtype", dtype, f"one of {', '.join(DTYPE_BYTES)}")
-        return str(dtype)
+        return dtype
 
     # ---- fields ----------------------------------------------------------------------------------------------
 
@@ -164,14 +170,14 @@ class _ConfigReader:
     def _count(self, field: str, default: int | None = None) -> int:
         value = self.config.get(field)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not is_whole_number(value, 1):
             raise self._wrong(field, value, "a whole number from 1 upward")
         return value
 
     def _positive(self, holder: Mapping[str, Any], field: str, default: float | None = None, path: str = "") -> float:
         value = holder.get(field)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        if not is_number(value) or value <= 0:
             raise self._wrong(path + field, value, "a number above 0")
         return float(value)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +181,26 @@ def test_unsupported_is_refused_by_name(family: str, fields: dict[str, Any], nam
         ModelSpec.from_config(config(family, **fields), "somewhere/config.json")
     assert str(caught.value).startswith(f"somewhere/config.json: {named}")
     assert "is not allowed: " in str(caught.value)
+
+
+ANY_VALUES: list[Any] = [
+    *(None, True, False, -1, 0, 1, 2, 2**62, 2**64, 10**400, -0.5, 1e300, math.inf, math.nan),
+    *("", "x", [], [0], ["x"], [[]], {}, {"a": 1}),
+]
+
+
+def test_any_value_of_any_field_is_read_or_refused() -> None:
+    whole = {**config("Mistral"), "rope_scaling": {"rope_type": "llama3", **LLAMA3_SCALING}, "head_dim": 64}
+    whole |= dict.fromkeys(("dtype", "layer_types", "sliding_window", "use_sliding_window", "attention_bias"))
+    whole |= dict.fromkeys(("mlp_bias", "num_experts", "quantization_config", "partial_rotary_factor"))
+    for family in ("Llama", "Mistral", "Qwen2", "Qwen3"):
+        fields = {**whole, "architectures": [f"{family}ForCausalLM"]}
+        changed = [{**fields, name: value} for name in fields for value in ANY_VALUES]
+        rope = fields["rope_scaling"]
+        changed += [{**fields, "rope_scaling": {**rope, name: value}} for name in rope for value in ANY_VALUES]
+        for each in changed:
+            with suppress(ModelError):
+                assert ModelSpec.from_config(each).weight_bytes > 0
 
 
 @pytest.mark.parametrize(
