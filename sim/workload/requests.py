@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nanovllm.checks import check_whole_number
 from nanovllm.engine.request import Request
 from nanovllm.errors import ConfigError
 from sim.token_ids import DEFAULT_VOCAB_SIZE, own_tokens, prefix_tokens
@@ -15,13 +16,16 @@ Tokenize = Callable[[str], list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """Gives each request its prompt. Equal arguments, equal prompts, on every backend."""
+    """Gives each request its prompt. Equal arguments, equal prompts, on every backend. Raises ``ConfigError``."""
 
     seed: int = 0
     vocab_size: int = DEFAULT_VOCAB_SIZE
     """Ids are drawn from below this number; no smaller than 2."""
     tokenize: Tokenize | None = None
     """Makes token ids of ``text``. Without it, such a request raises ``ConfigError``."""
+
+    def __post_init__(self) -> None:
+        check_whole_number("vocab_size", self.vocab_size, 2)
 
     def token_ids(self, request: WorkloadRequest, index: int) -> Sequence[int]:
         """The prompt of ``request``, which is number ``index`` of its workload."""

@@ -74,3 +74,9 @@ def test_given_ids_are_kept_and_text_needs_a_tokenizer() -> None:
     ]
     with pytest.raises(ConfigError, match="text='abc' is not allowed: there is no tokenizer"):
         prompts_of(text)
+
+
+def test_one_id_is_too_few_to_tell_requests_apart() -> None:
+    with pytest.raises(ConfigError, match=r"^vocab_size=1 is not allowed: a whole number from 2 upward"):
+        Prompts(vocab_size=1)
+    assert prompts_of(WorkloadRequest(id=0, prompt_len=3, max_tokens=1), prompts=Prompts(vocab_size=2))
