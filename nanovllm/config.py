@@ -98,9 +98,10 @@ class Config:
     shortest_first. 0: never. -1: 0.01 levels, or 1 token. Only for these two."""
     eos: int | tuple[int, ...] = -1
     """End-of-sequence token id, or several. -1: none."""
-    lookahead: bool = True
+    lookahead: bool | None = None
     """Decide a step while the backend still computes the one before, where it can be given steps ahead of time. What
-    is generated is the same."""
+    is generated is the same. Unless it is chosen, a real engine does, and a simulation with times that were measured
+    so; any other simulation does not."""
     seed: int = 0
     """Source of all draws of requests that bring no seed of their own."""
 
@@ -133,9 +134,11 @@ class Config:
             if getattr(self, name) != -1:
                 in_words = f"{whole_number_from(1)}, or -1 for {default}"
                 check_whole_number(name, getattr(self, name), 1, high, allowed=in_words)
-        for name in ("enable_prefix_caching", "enforce_eager", "lookahead"):
+        for name in ("enable_prefix_caching", "enforce_eager"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "true or false")
+        if not isinstance(self.lookahead, bool | None):
+            raise ConfigError("lookahead", self.lookahead, "true, false, or None")
         check_name("policy", self.policy, POLICIES)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
 from nanovllm.model_spec import ModelSpec
-from sim.calibration import read_calibration
+from nanovllm.trace.state.pool import MAX_NUM_BLOCKS
+from sim.calibration import Calibration, read_calibration
 from sim.cost_models import CostModel, Table
 from sim.cost_models.latency_tables import read_latency_tables
 
@@ -46,11 +47,16 @@ def _choose_calibrated(config: Config, path: Path) -> ChosenCostModel:
     name = config.model or calibration.model
     cost_model = calibration.cost_model(name)
     _check_num_gpus(config, calibration.num_gpus)
-    num_blocks = config.num_kvcache_blocks
-    if num_blocks == -1 and config.kvcache_block_size == calibration.block_size:
-        num_blocks = calibration.num_blocks
-    config = replace(config, model=name, num_kvcache_blocks=num_blocks)
+    if config.num_kvcache_blocks == -1 and config.gpu_memory_utilization == calibration.gpu_memory_utilization:
+        config = replace(config, num_kvcache_blocks=_blocks_of_pool(calibration, config.kvcache_block_size))
+    config = replace(config, model=name)
     return ChosenCostModel(config, ModelSpec.find(name), cost_model)
+
+
+def _blocks_of_pool(calibration: Calibration, block_size: int) -> int:
+    """As many as hold the tokens for which there was room."""
+    num_tokens = calibration.num_blocks * calibration.block_size
+    return min(max(1, num_tokens // block_size), MAX_NUM_BLOCKS)
 
 
 def _check_num_gpus(config: Config, measured: int) -> None:

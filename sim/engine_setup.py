@@ -15,11 +15,13 @@ from nanovllm.engine.engine import Engine
 from nanovllm.engine.request import Request
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence
+from nanovllm.errors import ConfigError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import Emit
 from sim.backend import SimulatedBackend
-from sim.cost_models import CostModel, MeasuredCostModel, PooledCostModel, RequestCostModel, Roofline
-from sim.hardware import GPU, find_gpu
+from sim.cost_models import CostModel, PooledCostModel, RequestCostModel, Roofline
+from sim.hardware import GPU
+from sim.measured_times import as_measured, find_card, hardware_of
 from sim.memory import num_kv_blocks_that_fit
 from sim.outputs import DrawnOutputs, RecordedOutputs
 from sim.token_ids import DEFAULT_VOCAB_SIZE
@@ -59,15 +61,16 @@ class Setup:
     config: Config
     """With the number of KV blocks."""
     model: ModelSpec
-    gpu: GPU
+    hardware: str | None
+    """The card that is modelled, or was measured; None if nobody told which."""
     cost_model: CostModel
     answers: DrawnOutputs | RecordedOutputs
 
     def make_engine(self, emit: Emit | None, scheduler: type[Scheduler] | None = None) -> SimulatedEngine:
         """An engine that emits the header of its trace at once. Arguments as for ``Engine``."""
         clock = VirtualClock()
-        measured_on = self.cost_model.hardware if isinstance(self.cost_model, MeasuredCostModel) else None
-        facts = {"hardware": measured_on or self.gpu.name, "cost_model": type(self.cost_model).__name__}
+        known = {} if self.hardware is None else {"hardware": self.hardware}
+        facts = {**known, "cost_model": type(self.cost_model).__name__}
         backend = SimulatedBackend(clock, self.cost_model, self.answers, self.config.num_kvcache_blocks, facts=facts)
         options: dict[str, Any] = {"emit": emit, "vocab_size": self.model.vocab_size, "scheduler": scheduler}
         if isinstance(self.cost_model, RequestCostModel):
@@ -119,30 +122,39 @@ def _num_drawn_ids(model: ModelSpec) -> int:
 def set_up(
     config: Config,
     *,
-    gpu: str | GPU,
+    gpu: str | GPU | None,
     model: str | ModelSpec | None,
     cost_model: CostModel | None,
     outputs: RecordedOutputs | None = None,
-    lookahead: bool = False,
 ) -> Setup:
     """Choose what the arguments leave open; see ``simulate``. Raises ``UserError`` for what does not fit together."""
-    config = replace(config, lookahead=lookahead)
+    config = as_measured(config, cost_model)
     if outputs is not None:
         config = outputs.choose_options(config)
     config, spec = _find_model(config, model)
     spec.check_tensor_parallel_size(config.tensor_parallel_size)
-    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    card = find_card(gpu, cost_model)
     if config.num_kvcache_blocks == -1:
-        config = replace(config, num_kvcache_blocks=num_kv_blocks_that_fit(config, spec, card))
+        config = replace(config, num_kvcache_blocks=_num_blocks_of(card, cost_model, config, spec))
     vocab_size = _num_drawn_ids(spec)
     if outputs is None and not config.eos_token_ids:
         config = replace(config, eos=vocab_size)  # the first id that is never drawn
     if cost_model is None:
+        assert card is not None, "only measured times can be those of a card that nobody knows"
         cost_model = Roofline(model=spec, gpu=card, tensor_parallel_size=config.tensor_parallel_size)
     answers = DrawnOutputs(config.eos_token_ids, vocab_size) if outputs is None else outputs
     if isinstance(cost_model, PooledCostModel):
         cost_model = cost_model.for_block_size(config.kvcache_block_size)
-    return Setup(config=config, model=spec, gpu=card, cost_model=cost_model, answers=answers)
+    hardware = hardware_of(card, cost_model)
+    return Setup(config=config, model=spec, hardware=hardware, cost_model=cost_model, answers=answers)
+
+
+def _num_blocks_of(card: GPU | None, cost_model: CostModel | None, config: Config, spec: ModelSpec) -> int:
+    if card is None:
+        hardware = hardware_of(card, cost_model) or "a card that nobody told"
+        allowed = f"a number of blocks: how much memory {hardware} has, where the times were measured, is not known"
+        raise ConfigError("num_kvcache_blocks", -1, allowed)
+    return num_kv_blocks_that_fit(config, spec, card)
 
 
 def _find_model(config: Config, model: str | ModelSpec | None) -> tuple[Config, ModelSpec]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nanovllm.config import Config
 from nanovllm.engine.engine import Engine
@@ -39,6 +39,8 @@ class SimulationResult:
     """The trace, header first; empty if it was not recorded."""
     rejected: list[tuple[RequestId, RequestError]]
     """The requests that could never run, and why."""
+    facts: Mapping[str, Any]
+    """As in the header of the trace: the card (``hardware``), the ``cost_model``, ``lookahead``."""
     num_steps: int
     num_extrapolated_steps: int
     """Of them, those larger than all that the cost model was measured on: see ``BoundedCostModel``."""
@@ -64,18 +66,20 @@ def simulate(
     config: Config,
     workload: str | Path | Iterable[WorkloadRequest],
     *,
-    gpu: str | GPU = "h200",
+    gpu: str | GPU | None = None,
     model: str | ModelSpec | None = None,
     cost_model: CostModel | None = None,
     outputs: RecordedOutputs | None = None,
     tokenize: Tokenize | None = None,
     scheduler: type[Scheduler] | None = None,
-    lookahead: bool = False,
     record: bool = True,
     emit: Emit | None = None,
     listeners: Iterable[EmitAll] = (),
 ) -> SimulationResult:
     """Run ``workload`` (a file, a list, or an iterator in order of arrival) on a modelled GPU.
+
+    ``gpu``: a name of ``sim.hardware.GPUS``, or one's own; None takes the cost model's, if that knows it, or else
+    ``sim.measured_times.DEFAULT_GPU``.
 
     ``model``: a name of ``nanovllm.model_spec.PRESETS``, a directory with a config.json, or a spec; None takes
     ``config.model``, or ``sim.engine_setup.DEFAULT_MODEL`` if that is empty. ``cost_model``: by default the roofline
@@ -83,8 +87,8 @@ def simulate(
     ``max_model_len`` of -1 for all positions of the model. Options that say how a real card is used (``device``,
     ``enforce_eager`` ...) change nothing here.
 
-    ``lookahead``: decide each step while the modelled GPU computes the one before, as the engine does on a real card;
-    ``config.lookahead``, which is on by default, is not asked.
+    Times that were measured hold for the card, the type and the engine with which they were: these are chosen, unless
+    they are given; another card or type is refused. Otherwise ``config.lookahead`` is off unless it is given.
 
     ``outputs``: the answers of a recorded run instead of drawn ones; see ``RecordedOutputs.choose_options``. For
     drawn ones an end-of-sequence id is made up, if there is none, so that ``output_len`` can end a request.
@@ -94,7 +98,7 @@ def simulate(
 
     Raises ``UserError`` for what cannot be used; a request that can never run is in ``rejected``.
     """
-    setup = set_up(config, gpu=gpu, model=model, cost_model=cost_model, outputs=outputs, lookahead=lookahead)
+    setup = set_up(config, gpu=gpu, model=model, cost_model=cost_model, outputs=outputs)
     events: list[AnyEvent] = []
     batches = Batches(listeners)
     emits = [batches.emit] if listeners else []
@@ -109,6 +113,7 @@ def simulate(
     return SimulationResult(
         events=events,
         rejected=engine.rejected,
+        facts=engine.facts,
         num_steps=num_steps,
         num_extrapolated_steps=backend.num_extrapolated_steps,
         time_s=clock.now(),

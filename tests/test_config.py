@@ -31,7 +31,7 @@ NO_INT = [1.0, "4", None, True]
         ("seed", [-1, *NO_INT], FROM_0),
         ("enable_prefix_caching", [1, 0, "yes", None], "true or false"),
         ("enforce_eager", [1, 0, "yes", None], "true or false"),
-        ("lookahead", [1, 0, "on", None], "true or false"),
+        ("lookahead", [1, 0, "on"], "true, false, or None"),
         ("policy", ["fifo", "", None, ["prefill_first"]], "one of prefill_first, mixed, priority, shortest_first"),
         ("admit_by", ["", None, "block"], "one of prompt, chunk"),
         ("max_prefill_tokens_per_request", [0, -2, *NO_INT], f"{FROM_1}, or -1 for no cap"),

@@ -104,7 +104,6 @@ def simulate_replicas(
                 requests,
                 num_replicas=cluster.replicas,
                 router=cluster.router,
-                lookahead=config.lookahead,
                 record=False,
                 listeners=listeners,
                 **options,
@@ -126,6 +125,7 @@ def _to_dict(
         run = {
             "time_s": result.time_s,
             "loop_time_s": result.loop_time_s,
+            "facts": result.replicas[0].facts,
             "num_extrapolated_steps": result.num_extrapolated_steps,
             "expected_hit_tokens": result.expected_hit_tokens,
             "load_imbalance": result.load_imbalance,

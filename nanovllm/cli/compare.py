@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nanovllm.cli.console import print_json, print_line, print_table, refuse_overwriting, refuse_writing_twice
-from nanovllm.cli.cost_model import CostModelInput, print_extrapolation
+from nanovllm.cli.cost_model import CostModelInput, Gpu, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
 from nanovllm.cli.options import takes
@@ -33,7 +33,7 @@ def compare(
     real: Annotated[
         Path, typer.Argument(metavar="REAL", help="The trace of a run, or the directory of a benchmarked vLLM run.")
     ],
-    gpu: Annotated[str, typer.Option(help="The card, for the roofline; an unknown name lists all.")] = "h200",
+    gpu: Gpu = None,
     model: Annotated[str | None, typer.Option(help="The model, where neither run nor cost model tells it.")] = None,
     policy: Annotated[str | None, typer.Option(help="Another policy than that of the run.")] = None,
     num_kvcache_blocks: Annotated[

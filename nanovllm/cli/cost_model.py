@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from nanovllm.cli.console import print_note
 from nanovllm.errors import ConfigError
@@ -14,6 +16,12 @@ if TYPE_CHECKING:
     from sim.chosen_cost_model import ChosenCostModel
     from sim.cost_models import CostModel
 
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        help="The card to model; an unknown name lists all. Without it, the card that was measured, or else h200."
+    ),
+]
 COST_MODELS = ("auto", "roofline", "table", "fitted")
 
 

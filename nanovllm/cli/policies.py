@@ -15,10 +15,10 @@ from nanovllm.cli.console import (
     print_table,
     refuse_overwriting,
 )
-from nanovllm.cli.cost_model import CostModelInput, print_extrapolation
+from nanovllm.cli.cost_model import CostModelInput, Gpu, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
-from nanovllm.cli.options import takes
+from nanovllm.cli.options import FOR_REAL_RUNS, takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.config import OPTIONS_OF_POLICIES, POLICIES, Config
 from nanovllm.errors import ConfigError
@@ -35,7 +35,7 @@ EXAMPLES = examples(
     "nanovllm policies load.jsonl",
     "nanovllm policies AzureLLMInferenceTrace_conv.csv --policies prefill_first,mixed --figure gaps.png",
 )
-_CHOSEN_HERE = {"policy"}.union(*OPTIONS_OF_POLICIES.values())
+_WITHOUT = FOR_REAL_RUNS.union({"policy"}, *OPTIONS_OF_POLICIES.values())
 
 
 class _Run(NamedTuple):
@@ -46,7 +46,7 @@ class _Run(NamedTuple):
     token_times: TokenTimes
 
 
-@takes("config", Config, panel="Engine", defaults={"lookahead": False}, without=_CHOSEN_HERE)
+@takes("config", Config, panel="Engine", without=_WITHOUT)
 @takes("costs", CostModelInput, panel="Cost model")
 @takes("reading", WorkloadInput, panel="Workload")
 def policies(
@@ -59,7 +59,7 @@ def policies(
             help=f"Which policies: {', '.join(POLICIES)}, or module:Class for one's own.",
         ),
     ] = "prefill_first,mixed",
-    gpu: Annotated[str, typer.Option(help="The card to model; an unknown name lists all.")] = "h200",
+    gpu: Gpu = None,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the times between tokens into this file, .png or .svg.")
     ] = None,
@@ -130,7 +130,7 @@ def _check_figure(figure: Path | None, num_policies: int, workload: Path, costs:
             raise ConfigError("figure", str(figure), f"for at most {len(SERIES)} policies, here are {num_policies}")
 
 
-def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, reading: WorkloadInput) -> _Run:
+def _run(workload: Path, config: Config, gpu: str | None, costs: CostModelInput, reading: WorkloadInput) -> _Run:
     from nanovllm.trace.metrics import summarize_run
     from nanovllm.trace.metrics.collector import MetricsCollector
     from sim import simulate
@@ -144,7 +144,6 @@ def _run(workload: Path, config: Config, gpu: str, costs: CostModelInput, readin
         gpu=gpu,
         model=chosen.model,
         cost_model=chosen.cost_model,
-        lookahead=config.lookahead,
         record=False,
         listeners=[collector.apply_all, token_times.apply_all],
     )

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nanovllm.cli.console import print_json, print_line, print_table, refuse_overwriting
-from nanovllm.cli.cost_model import CostModelInput
+from nanovllm.cli.cost_model import CostModelInput, Gpu
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
-from nanovllm.cli.options import takes
+from nanovllm.cli.options import FOR_REAL_RUNS, takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
@@ -27,16 +27,17 @@ EXAMPLES = examples(
     "nanovllm workload reuse mooncake.jsonl --pool-sizes 1000,4000,16000,64000 --figure reuse.png",
     "nanovllm workload reuse talks.jsonl --kvcache-block-size 16 --policy mixed",
 )
+_WITHOUT = {*FOR_REAL_RUNS, "gpu_memory_utilization"}  # the pool is as large as it is told, or as is needed
 PARTS = {"last_partial": "last", "last_whole": "last", "not_computed": "not_computed", "evicted": "evicted"}
 """Which band of the figure a cause of a miss belongs to, ``other`` if to none of these."""
 
 
-@takes("config", Config, panel="Engine", defaults={"kvcache_block_size": 512})
+@takes("config", Config, panel="Engine", defaults={"kvcache_block_size": 512}, without=_WITHOUT)
 @takes("costs", CostModelInput, panel="Cost model")
 @takes("reading", WorkloadInput, panel="Workload")
 def reuse(
     workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
-    gpu: Annotated[str, typer.Option(help="The card to model; an unknown name lists all.")] = "h200",
+    gpu: Gpu = None,
     pool_sizes: Annotated[
         str | None, typer.Option(metavar="N,...", help="Simulate pools of so many blocks as well, one after the other.")
     ] = None,
@@ -94,7 +95,7 @@ def _check_figure(figure: Path | None, sizes: list[int], workload: Path, costs: 
         raise ConfigError("figure", str(figure), "only with pool_sizes: it is drawn over them")
 
 
-def _plan(workload: Path, reading: WorkloadInput, config: Config, costs: CostModelInput, gpu: str) -> ReuseRun:
+def _plan(workload: Path, reading: WorkloadInput, config: Config, costs: CostModelInput, gpu: str | None) -> ReuseRun:
     from sim.prefix_reuse import ReuseRun
     from sim.readers.mooncake import HASH_BLOCK_SIZE, read_mooncake_blocks
 

@@ -19,11 +19,11 @@ from nanovllm.cli.console import (
     refuse_overwriting,
     show_progress,
 )
-from nanovllm.cli.cost_model import CostModelInput, print_extrapolation
+from nanovllm.cli.cost_model import CostModelInput, Gpu, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, make_view, showing
 from nanovllm.cli.metrics_table import print_metrics, print_speed
-from nanovllm.cli.options import SLO_PANEL, takes
+from nanovllm.cli.options import FOR_REAL_RUNS, SLO_PANEL, takes
 from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
@@ -44,14 +44,14 @@ EXAMPLES = examples(
 )
 
 
-@takes("config", Config, panel="Engine", defaults={"lookahead": False})
+@takes("config", Config, panel="Engine", without=FOR_REAL_RUNS)
 @takes("costs", CostModelInput, panel="Cost model")
 @takes("reading", WorkloadInput, panel="Workload")
 @takes("slo", Slo, panel=SLO_PANEL, names=SLO_OPTIONS)
 @takes("cluster", ClusterInput, panel="Replicas")
 def simulate(
     workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
-    gpu: Annotated[str, typer.Option(help="The card to model; an unknown name lists all.")] = "h200",
+    gpu: Gpu = None,
     outputs: Annotated[
         Path | None, typer.Option(help="Take the answers from this trace of a run of the same workload.")
     ] = None,
@@ -77,8 +77,6 @@ def simulate(
     what came before.
 
     With --replicas, each writes a trace of its own: --trace run.jsonl makes run.replica-0.jsonl and so on.
-
-    --device, --attention, --enforce-eager and --num-threads are for real runs: they change nothing here.
     """
     from nanovllm.trace.second_process import observe
     from sim import simulate as run_simulation
@@ -107,7 +105,6 @@ def simulate(
                     cost_model=cost_model,
                     outputs=recorded,
                     tokenize=encode,
-                    lookahead=config.lookahead,
                     record=False,
                     emit=None if view is None else view.emit,
                     listeners=[observer.take],
@@ -163,6 +160,7 @@ def _run_to_dict(result: SimulationResult | None) -> dict[str, Any]:
         "time_s": result.time_s,
         "time_spent": msgspec.to_builtins(result.time_spent),
         "loop_time_s": result.loop_time_s,
+        "facts": result.facts,
         "num_extrapolated_steps": result.num_extrapolated_steps,
         "rejected": [{"id": request, "reason": error.reason} for request, error in result.rejected],
     }

@@ -24,8 +24,8 @@ from nanovllm.trace.events import SCHEMA_VERSION, Emit, RequestId, RequestReject
 class Engine:
     """Drives a backend by a scheduler. ``emit`` receives each event of the trace, if given.
 
-    With a backend that can be given a step before it has finished the last one, and ``config.lookahead``, the engine
-    is one step ahead of it: see ``lookahead``.
+    With a backend that can be given a step before it has finished the last one, the engine is one step ahead of it
+    unless ``config.lookahead`` is off: see ``lookahead``.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Engine:
         self._refused_meanwhile: list[RequestId] = []
         self._emit = emit
         make_scheduler = find_scheduler(config.policy) if scheduler is None else scheduler
-        if config.lookahead and isinstance(backend, AsynchronousBackend):
+        if config.lookahead is not False and isinstance(backend, AsynchronousBackend):
             events = None if emit is None else HeldEvents(emit)
             self._emit = None if events is None else events.take
             self.scheduler = make_scheduler(self.config, self._emit)
@@ -61,9 +61,12 @@ class Engine:
         if emit is not None:
             policy = config.policy if scheduler is None else scheduler.__name__
             options = self.config.scheduling_options()
-            emit(TraceStarted(SCHEMA_VERSION, backend.name, policy, config.model, options, self._facts()))
+            emit(TraceStarted(SCHEMA_VERSION, backend.name, policy, config.model, options, self.facts))
 
-    def _facts(self) -> dict[str, Any]:
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a trace's header tells beside the options: of the backend, if it tells anything, and whether steps are
+        decided ahead."""
         if not isinstance(self.backend, ObservedBackend):
             return {}
         return {**self.backend.facts, "lookahead": isinstance(self._steps, Lookahead)}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nanovllm.config import Config
-from nanovllm.engine.backend import Backend, ObservedBackend
+from nanovllm.engine.backend import AsynchronousBackend, Backend, ObservedBackend
 from nanovllm.errors import UserError
 from sim.calibration.engine_time import measure_engine, measure_requests
 from sim.calibration.file import Calibration, short_name
@@ -61,7 +61,11 @@ def calibrate(
     return Calibration(
         model=short_name(model),
         backend=backend.name,
-        facts=dict(backend.facts) if isinstance(backend, ObservedBackend) else {},
+        facts={
+            **(backend.facts if isinstance(backend, ObservedBackend) else {}),
+            "lookahead": isinstance(backend, AsynchronousBackend),
+            "gpu_memory_utilization": config.gpu_memory_utilization,
+        },
         block_size=block_size,
         num_blocks=backend.num_kv_blocks,
         reads_shared_blocks_once=reads_shared_blocks_once,

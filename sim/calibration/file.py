@@ -8,7 +8,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from nanovllm.checks import is_number
+from nanovllm.config import Config
 from nanovllm.errors import ConfigError, CostTableError
+from nanovllm.model_config import DTYPE_BYTES
 from nanovllm.trace.files.packed import written_whole
 from sim.calibration.measure import MeasuredStep
 from sim.cost_models.fitted import Coefficients, Fitted, HostCoefficients, RequestCoefficients, Sizes
@@ -41,7 +44,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Its name, as ``nanovllm models`` lists it, or the last part of its path."""
     backend: str
     facts: dict[str, str | int | float | bool]
-    """What the backend tells of itself: card, versions, implementation of the attention ..."""
+    """What the backend tells of itself (card, type, versions, implementation of the attention ...), and with which
+    options it was measured."""
     block_size: Annotated[int, msgspec.Meta(ge=1)]
     num_blocks: Annotated[int, msgspec.Meta(ge=1)]
     """Of the KV pool that was there."""
@@ -61,17 +65,26 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name in ("device", "host", "errors"):
             if sorted(getattr(self, name)) != sorted(KINDS):
                 raise ValueError(f"{name} must have {', '.join(KINDS)}")
+        for name in ("tensor_parallel_size", "gpu_memory_utilization"):
+            if not is_number(self.facts.get(name, 1)):
+                raise ValueError(f"facts.{name} must be a number")
 
     @property
     def num_gpus(self) -> int:
         """How many cards computed each step."""
         return int(self.facts.get("tensor_parallel_size", 1))
 
+    @property
+    def gpu_memory_utilization(self) -> float:
+        """The share of the card's memory for which ``num_blocks`` is the pool."""
+        return float(self.facts.get("gpu_memory_utilization", Config.gpu_memory_utilization))
+
     def cost_model(self, model: str) -> Fitted:
         """The cost model for ``model``. Raises ``ConfigError`` if another one was measured."""
         if short_name(model) != short_name(self.model):
             raise ConfigError("model", model, f"the calibration is one of {self.model}")
         block_size = self.block_size if self.reads_shared_blocks_once else None
+        dtype = str(self.facts.get("dtype"))
         return Fitted(
             device=self.device,
             host=self.host,
@@ -80,6 +93,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             misfit=self.misfit,
             block_size=block_size,
             hardware=str(self.facts["device"]) if "device" in self.facts else None,
+            dtype=dtype if dtype in DTYPE_BYTES else None,
+            lookahead=bool(self.facts.get("lookahead", False)),
             largest=largest_shapes(step.shape for step in self.steps),
         )
 

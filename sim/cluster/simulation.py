@@ -88,12 +88,11 @@ def simulate_cluster(
     *,
     num_replicas: int,
     router: str | RouterFactory = "round_robin",
-    gpu: str | GPU = "h200",
+    gpu: str | GPU | None = None,
     model: str | ModelSpec | None = None,
     cost_model: CostModel | None = None,
     tokenize: Tokenize | None = None,
     scheduler: type[Scheduler] | None = None,
-    lookahead: bool = False,
     record: bool = True,
     emits: Sequence[Emit] | None = None,
     listeners: Sequence[Iterable[EmitAll]] | None = None,
@@ -113,7 +112,7 @@ def simulate_cluster(
     for name, given in (("emits", emits), ("listeners", listeners)):
         if given is not None and len(given) != num_replicas:
             raise ConfigError(name, len(given), f"one for each of {num_replicas} replicas is needed")
-    setup = set_up(config, gpu=gpu, model=model, cost_model=cost_model, lookahead=lookahead)
+    setup = set_up(config, gpu=gpu, model=model, cost_model=cost_model)
     traces: list[list[AnyEvent]] = [[] for _ in range(num_replicas)]
     replicas = [
         _make_replica(
@@ -169,6 +168,7 @@ def _result(replica: Replica, events: list[AnyEvent], loop_time_s: float) -> Sim
     return SimulationResult(
         events=events,
         rejected=engine.rejected,
+        facts=engine.facts,
         num_steps=replica.num_steps,
         num_extrapolated_steps=backend.num_extrapolated_steps,
         time_s=clock.now(),

@@ -90,7 +90,7 @@ def compare(
     cost_model: CostModel | None,
     *,
     model: str | ModelSpec,
-    gpu: str | GPU = "h200",
+    gpu: str | GPU | None = None,
     by_step: RealRun | None = None,
     emit: Emit | None = None,
 ) -> tuple[Comparison, list[RequestMetrics]]:
@@ -125,10 +125,10 @@ def compare(
 
 
 def _simulate(
-    run: RealRun, cost_model: CostModel | None, model: str | ModelSpec, gpu: str | GPU, emit: Emit | None
+    run: RealRun, cost_model: CostModel | None, model: str | ModelSpec, gpu: str | GPU | None, emit: Emit | None
 ) -> SimulationResult:
     outputs = RecordedOutputs(run.events, run.path) if run.events else None
-    config = replace(run.config, seed=0)
+    config = replace(run.config, seed=0, lookahead=run.lookahead)
     return simulate(
         config,
         run.workload,
@@ -136,7 +136,6 @@ def _simulate(
         gpu=gpu,
         cost_model=cost_model,
         outputs=outputs,
-        lookahead=run.lookahead,
         record=bool(run.events),
         emit=emit,
     )

@@ -181,7 +181,9 @@ class Fitted:
     """Of the KV pool, where leading blocks that several decodes share are read once; None where they are not. A
     simulation puts its own, see ``for_block_size``."""
     hardware: str | None = None
-    """On which the steps were measured."""
+    """On which the steps were measured, see ``MeasuredCostModel``."""
+    dtype: str | None = None
+    lookahead: bool = False
     largest: Mapping[str, StepShape] = field(default_factory=dict)
     """By kind of step, the most of each sum that a measured step had; nothing is called extrapolated without it."""
 

@@ -41,6 +41,8 @@ TIMES_A_LAYER: Mapping[str, int] = {
 MAX_VALUE = 1e12
 """Of a count, or of a latency in µs: above, sums of times would leave what a float can hold."""
 OPTIONAL_LAYERS = ("qk_norm",)
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""What the profiler calls a variant, if nothing was quantised."""
 
 
 class LatencyTables(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,8 @@ class LatencyTables(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str
     version: str
     """Of the engine whose kernels were measured."""
+    dtype: str | None = None
+    """Of weights and KV, as ``ModelSpec`` has it; None if it is none of those, or was not told."""
     step: Line
     """By tokens of the step: layers that run once."""
     layer: Line
@@ -75,6 +79,7 @@ class _Meta(msgspec.Struct):
     model: str
     gpu: str
     vllm_version: str
+    variant: str = ""
     skew_fit: _SkewFit | None = None
 
 
@@ -89,6 +94,7 @@ def read_latency_tables(directory: str | Path) -> LatencyTables:
         model=meta.model,
         gpu=meta.gpu,
         version=f"vLLM {meta.vllm_version}",
+        dtype=_DTYPES.get(meta.variant),
         step=step,
         layer=layer,
         head=_read_head(path / "table_per_sequence.csv"),

@@ -94,11 +94,21 @@ class PooledCostModel(CostModel, Protocol):
 
 @runtime_checkable
 class MeasuredCostModel(CostModel, Protocol):
-    """One whose times were measured, on a card that it knows the name of."""
+    """One whose times were measured, and which knows with what: for anything else they would be others."""
 
     @property
     def hardware(self) -> str | None:
-        """The card; None if nobody told."""
+        """The card, as CUDA calls it; None if nobody told."""
+        ...
+
+    @property
+    def dtype(self) -> str | None:
+        """The type of the weights and the KV, as ``ModelSpec`` has it; None if nobody told."""
+        ...
+
+    @property
+    def lookahead(self) -> bool:
+        """Whether the engine decides a step while the card computes the one before."""
         ...
 
 

@@ -58,6 +58,21 @@ class Table:
         )
 
     @property
+    def hardware(self) -> str:
+        """See ``MeasuredCostModel``."""
+        return self.tables.gpu
+
+    @property
+    def dtype(self) -> str | None:
+        """See ``MeasuredCostModel``."""
+        return self.tables.dtype
+
+    @property
+    def lookahead(self) -> bool:
+        """See ``MeasuredCostModel``: ``host`` is what is left of the program where the engine works ahead."""
+        return True
+
+    @property
     def measured(self) -> str:
         """See ``BoundedCostModel``."""
         tables = self.tables

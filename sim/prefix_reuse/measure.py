@@ -42,7 +42,7 @@ class ReuseRun:
     config: Config
     read: Callable[[], Iterable[WorkloadRequest]]
     read_blocks: Callable[[], Iterable[TracedBlocks]] | None = None
-    gpu: str | GPU = "h200"
+    gpu: str | GPU | None = None
     model: ModelSpec = field(default_factory=lambda: ModelSpec.preset("llama-3.1-8b"))
     cost_model: CostModel | None = None
 

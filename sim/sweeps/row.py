@@ -106,7 +106,6 @@ def _simulate(cell: CellSettings, chosen: ChosenCostModel, load: Load) -> _Run:
         "gpu": cell.deployment.gpu,
         "model": chosen.model,
         "cost_model": chosen.cost_model,
-        "lookahead": cell.config.lookahead,
         "record": False,
     }
     load_imbalance = 1.0

@@ -22,6 +22,7 @@ from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
 from sim.cluster import ROUTERS
 from sim.cluster.simulation import MAX_REPLICAS
 from sim.hardware import find_gpu
+from sim.measured_times import DEFAULT_GPU
 from sim.sweeps.loads import AgentsLoad, DrawnLoad, FileLoad, Load, SessionsLoad
 from sim.sweeps.rate_search import HIGHEST_START, LOWEST_START
 
@@ -33,7 +34,8 @@ Value = str | int | float | bool | tuple[int, ...] | None
 class Deployment:
     """What the engine runs on, and how often. Raises ``ConfigError``."""
 
-    gpu: str = "h200"
+    gpu: str | None = None
+    """None: the one that was measured, where ``table`` or ``calibration`` tells it, or else ``DEFAULT_GPU``."""
     table: str | None = None
     """A directory of latency tables, see ``sim.cost_models.latency_tables``."""
     calibration: str | None = None
@@ -42,7 +44,10 @@ class Deployment:
     router: str = "round_robin"
 
     def __post_init__(self) -> None:
-        find_gpu(self.gpu)
+        if self.gpu is not None:
+            find_gpu(self.gpu)
+        elif self.table is None and self.calibration is None:
+            object.__setattr__(self, "gpu", DEFAULT_GPU)
         check_whole_number("replicas", self.replicas, 1, MAX_REPLICAS)
         check_name("router", self.router, ROUTERS)
 
@@ -82,8 +87,6 @@ DEFAULT_SEARCH_DURATION_S = 60.0
 _LOADS: dict[str, type] = {"workload": FileLoad, "num_sessions": SessionsLoad, "num_agents": AgentsLoad}
 """What kind of load a setting chooses; without one of them, requests are drawn."""
 _GROUPS: tuple[type, ...] = (Config, Deployment, FileLoad, DrawnLoad, SessionsLoad, AgentsLoad, RateSearch)
-_DEFAULTS: dict[str, Value] = {"lookahead": False}
-"""What differs from the fields' own, as in ``nanovllm simulate``."""
 
 
 def _types() -> dict[str, Any]:
@@ -168,7 +171,7 @@ def check_settings(settings: Mapping[str, Value]) -> CellSettings:
 def _with_defaults(settings: Mapping[str, Value]) -> dict[str, Value]:
     """A search begins at some rate, and draws requests for the same time at each: of a fixed number, all would be there
     before a queue has grown, if only they came fast enough."""
-    chosen = {**_DEFAULTS, **settings}
+    chosen = dict(settings)
     is_drawn = all(chosen.get(name) is None for name in _LOADS)
     if chosen.get("find_rate") is not None and is_drawn and chosen.get("arrivals") is None:
         chosen["rate"] = 1.0 if chosen.get("rate") is None else chosen["rate"]

@@ -35,7 +35,7 @@ def example_calibration(model: str = "qwen3-0.6b") -> Calibration:
     return Calibration(
         model=model,
         backend="cuda, triton attention",
-        facts={"device": "a card"},
+        facts={"device": "NVIDIA H200", "dtype": "bfloat16"},
         block_size=16,
         num_blocks=500,
         reads_shared_blocks_once=True,

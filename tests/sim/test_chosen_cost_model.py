@@ -19,7 +19,7 @@ from tests.sim.latency_files import write_tables
 def test_a_calibration_fills_in_model_and_pool(tmp_path: Path) -> None:
     path = tmp_path / "card.json"
     write_calibration(path, example_calibration())
-    for block_size, num_blocks in ((16, 500), (32, -1)):
+    for block_size, num_blocks in ((16, 500), (32, 250), (48, 166), (1, 8000), (9000, 1)):
         config = Config(kvcache_block_size=block_size)
         chosen = choose_cost_model(config, table=None, calibration=path, default_model="llama-3.1-8b")
         assert isinstance(chosen.cost_model, Fitted)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import assume, given
 
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError
@@ -19,19 +19,17 @@ from tests.sim.runs import SMALL, SecondPerToken, as_bytes, of_kind, requests, r
 from tests.strategies import configs
 
 
-def trace_of(config: Config, load: list[WorkloadRequest], lookahead: bool) -> list[AnyEvent]:
-    return simulate(config, load, cost_model=SecondPerToken(), lookahead=lookahead).events
+def trace_of(config: Config, load: list[WorkloadRequest]) -> list[AnyEvent]:
+    return simulate(config, load, cost_model=SecondPerToken()).events
 
 
 def ends_in(events: list[AnyEvent]) -> dict[RequestId, float]:
     return {event.request: event.time for event in events if isinstance(event, (RequestFinished, RequestRejected))}
 
 
-@given(configs(), closed_loads(), st.booleans())
-def test_each_comes_its_delay_after_the_last_it_waits_for(
-    config: Config, load: list[WorkloadRequest], lookahead: bool
-) -> None:
-    events = trace_of(config, load, lookahead)
+@given(configs(), closed_loads())
+def test_each_comes_its_delay_after_the_last_it_waits_for(config: Config, load: list[WorkloadRequest]) -> None:
+    events = trace_of(config, load)
     added = {event.request: event for event in events if isinstance(event, RequestAdded)}
     ends = ends_in(events)
     assert ends.keys() == {request.id for request in load}
@@ -44,16 +42,16 @@ def test_each_comes_its_delay_after_the_last_it_waits_for(
     assert check(events, complete=True) == []
 
 
-@given(configs(), closed_loads(), st.booleans())
-def test_the_same_load_makes_the_same_trace(config: Config, load: list[WorkloadRequest], lookahead: bool) -> None:
-    assert as_bytes(trace_of(config, load, lookahead)) == as_bytes(trace_of(config, load, lookahead))
+@given(configs(), closed_loads())
+def test_the_same_load_makes_the_same_trace(config: Config, load: list[WorkloadRequest]) -> None:
+    assert as_bytes(trace_of(config, load)) == as_bytes(trace_of(config, load))
 
 
-@given(configs(), closed_loads(), st.booleans())
+@given(configs(), closed_loads())
 def test_requests_with_the_arrivals_of_the_trace_make_the_same_trace(
-    config: Config, load: list[WorkloadRequest], lookahead: bool
+    config: Config, load: list[WorkloadRequest]
 ) -> None:
-    events = trace_of(config, load, lookahead)
+    events = trace_of(config, load)
     refused = {event.request for event in events if isinstance(event, RequestRejected)}
     # Of one that is refused, a trace does not tell the arrival; what waits for it is handed over with the next step.
     assume(not any(request.id in refused for request in load))
@@ -63,7 +61,7 @@ def test_requests_with_the_arrivals_of_the_trace_make_the_same_trace(
         for event in events
         if isinstance(event, RequestAdded)
     ]
-    assert as_bytes(trace_of(config, again, lookahead)) == as_bytes(events)
+    assert as_bytes(trace_of(config, again)) == as_bytes(events)
 
 
 @given(load=closed_loads())

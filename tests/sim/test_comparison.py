@@ -56,7 +56,7 @@ def record(path: Path, workload: list[WorkloadRequest], config: Config = CONFIG,
 def test_the_simulation_of_a_simulation_is_the_same(tmp_path: Path, policy: str, lookahead: bool) -> None:
     path = tmp_path / "run.jsonl"
     workload = [msgspec.structs.replace(request, priority=place % 3) for place, request in enumerate(load())]
-    record(path, workload, replace(CONFIG, policy=policy), lookahead=lookahead)
+    record(path, workload, replace(CONFIG, policy=policy, lookahead=lookahead))
     run, by_step = read_traced_run(path), read_traced_run(path, by_step=True)
     assert (run.lookahead, run.config.policy, run.config.num_kvcache_blocks) == (lookahead, policy, 60)
     comparison, simulated = compare(run, COST_MODEL, model="qwen3-0.6b", by_step=by_step)

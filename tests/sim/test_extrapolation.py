@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -136,11 +137,10 @@ CONFIG = Config(kvcache_block_size=16, num_kvcache_blocks=100)
 @pytest.mark.parametrize("lookahead", [False, True])
 def test_a_simulation_counts_its_extrapolated_steps(fitted: Fitted, lookahead: bool) -> None:
     load = requests((60, 46, 0.0))  # a prefill step, then decodes of contexts 61 to 105, of which 5 are above 100
-    result = simulate(CONFIG, load, cost_model=fitted, lookahead=lookahead)
+    config = replace(CONFIG, lookahead=lookahead)
+    result = simulate(config, load, cost_model=fitted)
     assert (result.num_steps, result.num_extrapolated_steps) == (46, 5)
-    replicas = simulate_cluster(
-        CONFIG, [*load, *requests((60, 44, 0.0))], num_replicas=2, cost_model=fitted, lookahead=lookahead
-    )
+    replicas = simulate_cluster(config, [*load, *requests((60, 44, 0.0))], num_replicas=2, cost_model=fitted)
     assert (replicas.num_steps, replicas.num_extrapolated_steps) == (90, 5 + 3)
 
 

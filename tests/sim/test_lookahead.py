@@ -11,6 +11,7 @@ from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.trace.check import check
 from nanovllm.trace.events import RequestAdded, RequestFinished, StepFinished, StepStarted, TraceStarted
 from sim import SimulationResult, simulate
+from sim.cluster import simulate_cluster
 from sim.cost_models import StepTime
 from sim.generators import independent_requests, uniform
 from sim.workload import WorkloadRequest
@@ -30,7 +31,7 @@ class HostAndGpu:
 
 def run(host_s: float, gpu_s: float, *, lookahead: bool = True, **options: object) -> SimulationResult:
     load = options.pop("load", requests((3, 4, 0)))
-    return simulate(SMALL, load, cost_model=HostAndGpu(host_s, gpu_s), lookahead=lookahead, **options)
+    return simulate(replace(SMALL, lookahead=lookahead), load, cost_model=HostAndGpu(host_s, gpu_s), **options)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +58,24 @@ def test_without_it_one_waits_for_the_other() -> None:
     assert [event.time for event in of_kind(result, StepStarted)] == [0.0, 5.0, 10.0, 15.0]
 
 
-def test_it_is_off_unless_it_is_asked_for_whatever_the_config_says() -> None:
-    for is_on in (False, True):
-        result = simulate(replace(SMALL, lookahead=is_on), requests((3, 4, 0)), cost_model=HostAndGpu(1.0, 4.0))
-        assert result.time_s == 20.0
-        [header] = of_kind(result, TraceStarted)
-        assert header.facts == {"hardware": "h200", "cost_model": "HostAndGpu", "lookahead": False}
+class MeasuredAhead(HostAndGpu):
+    """Measured with an engine that looks ahead."""
+
+    hardware, dtype, lookahead = "NVIDIA H200", "bfloat16", True
+
+
+@pytest.mark.parametrize(
+    ("cost_model", "unless_chosen"), [(HostAndGpu(1.0, 4.0), False), (MeasuredAhead(1.0, 4.0), True)]
+)
+def test_the_options_decide_and_else_how_the_times_were_measured(cost_model: HostAndGpu, unless_chosen: bool) -> None:
+    load = requests((3, 4, 0))
+    for chosen in (None, False, True):
+        config, is_on = replace(SMALL, lookahead=chosen), unless_chosen if chosen is None else chosen
+        cluster = simulate_cluster(config, load, num_replicas=1, cost_model=cost_model)
+        for result in (simulate(config, load, cost_model=cost_model), cluster.replicas[0]):
+            [header] = of_kind(result, TraceStarted)
+            assert header.facts["lookahead"] is is_on
+            assert result.time_s == (17.0 if is_on else 20.0)
 
 
 def test_an_end_by_a_token_is_noticed_one_step_later_and_costs_what_was_computed() -> None:
@@ -76,10 +89,10 @@ def test_an_end_by_a_token_is_noticed_one_step_later_and_costs_what_was_computed
 def test_decisions_are_the_same_where_length_alone_ends_requests() -> None:
     load = list(independent_requests(40, prompt_len=uniform(1, 40), output_len=uniform(1, 20), seed=3))
     small = replace(SMALL, num_kvcache_blocks=20)
-    behind, ahead = (simulate(small, load, lookahead=is_ahead) for is_ahead in (False, True))
+    behind, ahead = (simulate(replace(small, lookahead=is_ahead), load) for is_ahead in (False, True))
     assert decisions(ahead.events) == decisions(behind.events)
     assert ahead.time_s < behind.time_s
-    assert as_bytes(ahead.events) == as_bytes(simulate(small, load, lookahead=True).events)
+    assert as_bytes(ahead.events) == as_bytes(simulate(replace(small, lookahead=True), load).events)
 
 
 def test_arrivals_are_noticed_while_a_step_is_computed() -> None:

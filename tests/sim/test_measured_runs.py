@@ -32,6 +32,7 @@ def test_a_recorded_run_is_predicted(path: Path) -> None:
 def test_a_simulation_tells_on_which_card_its_times_were_measured() -> None:
     cost_model = read_calibration(f"h200-{MODEL}").cost_model(MODEL)
     load = [WorkloadRequest(id=0, prompt_len=10, max_tokens=2)]
-    header = simulate(Config(), load, model=MODEL, gpu="l4", cost_model=cost_model).events[0]
-    assert isinstance(header, TraceStarted)
-    assert header.facts["hardware"] == "NVIDIA H200"
+    for gpu in (None, "h200"):
+        header = simulate(Config(), load, model=MODEL, gpu=gpu, cost_model=cost_model).events[0]
+        assert isinstance(header, TraceStarted)
+        assert (header.facts["hardware"], header.facts["lookahead"]) == ("NVIDIA H200", True)

@@ -96,7 +96,7 @@ def workloads(draw: st.DrawFn) -> list[WorkloadRequest]:
 @given(workload=workloads(), lookahead=st.booleans())
 def test_a_simulation_repeats_the_decisions_of_a_recorded_run(workload: list[WorkloadRequest], lookahead: bool) -> None:
     recorded = record(workload, lookahead=lookahead)
-    repeated = simulate(CONFIG, workload, outputs=RecordedOutputs(recorded), lookahead=lookahead)
+    repeated = simulate(replace(CONFIG, lookahead=lookahead), workload, outputs=RecordedOutputs(recorded))
     assert decisions(repeated.events) == decisions(recorded)
 
 
@@ -118,7 +118,8 @@ def test_all_ways_to_end_are_repeated(lookahead: bool) -> None:
     assert sorted(reasons(recorded)) == ["aborted", "eos", "length", "stop", "stop"]
     outputs = RecordedOutputs(recorded)
     assert outputs.eos_token_ids == (3, 4)
-    repeated = simulate(Config(**{**options(CONFIG), "eos": -1}), workload, outputs=outputs, lookahead=lookahead)
+    config = Config(**{**options(CONFIG), "eos": -1, "lookahead": lookahead})
+    repeated = simulate(config, workload, outputs=outputs)
     assert decisions(repeated.events) == decisions(recorded)
 
 

@@ -50,12 +50,10 @@ def run(config: Config, load: list[WorkloadRequest], **options: object) -> Clust
     return simulate_cluster(config, load, cost_model=SecondPerToken(), **options)  # type: ignore[arg-type]
 
 
-@given(engines, loads() | closed_loads(), routers, st.booleans())
-def test_one_replica_does_what_an_engine_alone_does(
-    config: Config, load: list[WorkloadRequest], router: str, lookahead: bool
-) -> None:
-    alone = simulate(config, load, cost_model=SecondPerToken(), lookahead=lookahead)
-    cluster = run(config, load, num_replicas=1, router=router, lookahead=lookahead)
+@given(engines, loads() | closed_loads(), routers)
+def test_one_replica_does_what_an_engine_alone_does(config: Config, load: list[WorkloadRequest], router: str) -> None:
+    alone = simulate(config, load, cost_model=SecondPerToken())
+    cluster = run(config, load, num_replicas=1, router=router)
     assert as_bytes(cluster.replicas[0].events) == as_bytes(alone.events)
     assert (cluster.time_s, cluster.num_steps) == (alone.time_s, alone.num_steps)
     assert [(request, str(error)) for request, error in cluster.rejected] == [
@@ -64,11 +62,11 @@ def test_one_replica_does_what_an_engine_alone_does(
     assert cluster.metrics == alone.metrics
 
 
-@given(engines, loads() | closed_loads(), routers, st.integers(2, 5), st.booleans())
+@given(engines, loads() | closed_loads(), routers, st.integers(2, 5))
 def test_each_request_is_served_once_and_every_trace_keeps_the_laws(
-    config: Config, load: list[WorkloadRequest], router: str, num_replicas: int, lookahead: bool
+    config: Config, load: list[WorkloadRequest], router: str, num_replicas: int
 ) -> None:
-    cluster = run(config, load, num_replicas=num_replicas, router=router, lookahead=lookahead)
+    cluster = run(config, load, num_replicas=num_replicas, router=router)
     traces = [replica.events for replica in cluster.replicas]
     ended = [
         event.request for trace in traces for event in trace if isinstance(event, (RequestFinished, RequestRejected))
@@ -76,16 +74,16 @@ def test_each_request_is_served_once_and_every_trace_keeps_the_laws(
     assert sorted(ended) == [request.id for request in load]  # type: ignore[type-var]
     for trace in traces:
         assert check(trace, complete=True) == []
-    again = run(config, load, num_replicas=num_replicas, router=router, lookahead=lookahead)
+    again = run(config, load, num_replicas=num_replicas, router=router)
     assert [as_bytes(replica.events) for replica in again.replicas] == [as_bytes(trace) for trace in traces]
 
 
-@given(engines, closed_loads(), routers, st.integers(2, 4), st.booleans())
+@given(engines, closed_loads(), routers, st.integers(2, 4))
 def test_none_comes_before_those_it_waits_for_wherever_they_are(
-    config: Config, load: list[WorkloadRequest], router: str, num_replicas: int, lookahead: bool
+    config: Config, load: list[WorkloadRequest], router: str, num_replicas: int
 ) -> None:
     told: list[AnyEvent] = []
-    run(config, load, num_replicas=num_replicas, router=router, lookahead=lookahead, emits=[told.append] * num_replicas)
+    run(config, load, num_replicas=num_replicas, router=router, emits=[told.append] * num_replicas)
     added = {event.request: event for event in told if isinstance(event, RequestAdded)}
     ends = {event.request: event.time for event in told if isinstance(event, (RequestFinished, RequestRejected))}
     for request in load:
@@ -94,11 +92,11 @@ def test_none_comes_before_those_it_waits_for_wherever_they_are(
             assert added[request.id].arrival == due_s <= added[request.id].time
 
 
-@given(engines, loads() | closed_loads(), routers, st.integers(2, 4))
+@given(configs(enable_prefix_caching=True, lookahead=False), loads() | closed_loads(), routers, st.integers(2, 4))
 def test_time_never_goes_back_for_the_cluster(
     config: Config, load: list[WorkloadRequest], router: str, num_replicas: int
 ) -> None:
-    told: list[AnyEvent] = []
+    told: list[AnyEvent] = []  # of engines that look ahead, one hears a step late
     run(config, load, num_replicas=num_replicas, router=router, emits=[told.append] * num_replicas)
     moments = [event.time for event in told if isinstance(event, (RequestAdded, RequestRejected, StepStarted))]
     assert moments == sorted(moments)
@@ -121,14 +119,14 @@ def _numbers(view: ReplicaView) -> tuple[int, int, int, int]:
 
 
 @settings(max_examples=60)
-@given(engines, loads(), st.lists(st.integers(0, 2), min_size=12, max_size=12), st.booleans())
+@given(engines, loads(), st.lists(st.integers(0, 2), min_size=12, max_size=12))
 def test_a_router_sees_what_has_come_back_by_then_and_nothing_later(
-    config: Config, load: list[WorkloadRequest], routes: list[int], lookahead: bool
+    config: Config, load: list[WorkloadRequest], routes: list[int]
 ) -> None:
     router = Watched(routes)
-    cluster = run(config, load, num_replicas=3, router=lambda *_: router, lookahead=lookahead)
+    cluster = run(config, load, num_replicas=3, router=lambda *_: router)
     # One step ahead, a trace tells a refusal after the step that was computed meanwhile.
-    assume(not (lookahead and cluster.rejected))
+    assume(not (config.lookahead and cluster.rejected))
     for index, (time_s, shown) in enumerate(router.seen):
         sent = [[request for request, to in zip(load[:index], routes, strict=False) if to == r] for r in range(3)]
         expected = [

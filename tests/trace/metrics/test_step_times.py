@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_simulated_steps_tell_their_parts() -> None:
     """One after the other, the card waits for all of the program's work; one ahead, a slow card for none of it."""
     config, load = Config(num_kvcache_blocks=9), requests((9, 30, 0))
     behind, ahead = (
-        simulate(config, load, gpu="l4", model="qwen3-8b", lookahead=lookahead).metrics.step_times["decode"]
+        simulate(replace(config, lookahead=lookahead), load, gpu="l4", model="qwen3-8b").metrics.step_times["decode"]
         for lookahead in (False, True)
     )
     assert behind.waited_s == pytest.approx(behind.host_s.mean * 29)

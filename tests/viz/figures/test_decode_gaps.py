@@ -32,7 +32,7 @@ def busy(policy: str, lookahead: bool = False) -> list[AnyEvent]:
     load = independent_requests(
         60, prompt_len=uniform(1, 60), output_len=uniform(1, 20), arrivals=poisson(0.05), seed=1
     )
-    return run(load, replace(SMALL, policy=policy), lookahead=lookahead).events
+    return run(load, replace(SMALL, policy=policy, lookahead=lookahead)).events
 
 
 def test_a_token_comes_when_its_step_ends() -> None:
