@@ -28,6 +28,8 @@ OPTIONS_OF_POLICIES: dict[str, tuple[str, ...]] = {
     "shortest_first": (*_OPTIONS_OF_MIXED, "ageing"),
 }
 """The policies, each with the options that only some of them have."""
+OPTIONS_OF_REAL_RUNS = frozenset({"device", "attention", "enforce_eager", "num_threads"})
+"""They say how a model is really run, and nothing to whoever simulates."""
 _OWN_AGEING = {"prefill_first": 0.0, "mixed": 0.0, "priority": 0.01, "shortest_first": 1.0}
 _ALL_OPTIONS_OF_POLICIES = tuple(dict.fromkeys(chain.from_iterable(OPTIONS_OF_POLICIES.values())))
 POLICIES = tuple(OPTIONS_OF_POLICIES)

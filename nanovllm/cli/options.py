@@ -26,8 +26,6 @@ Profile = Annotated[
     typer.Option(help="Write what torch's profiler sees to this file (.json, .json.gz), with a range a step."),
 ]
 SLO_PANEL = "Service level objective"
-FOR_REAL_RUNS = frozenset({"device", "attention", "enforce_eager", "num_threads"})
-"""Options of ``Config`` that say how a model is really run: a command that simulates does not have them."""
 Command = TypeVar("Command", bound=Callable[..., int | None])
 
 

@@ -18,9 +18,9 @@ from nanovllm.cli.console import (
 from nanovllm.cli.cost_model import CostModelInput, Gpu, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
-from nanovllm.cli.options import FOR_REAL_RUNS, takes
+from nanovllm.cli.options import takes
 from nanovllm.cli.workload_input import WorkloadInput
-from nanovllm.config import OPTIONS_OF_POLICIES, POLICIES, Config
+from nanovllm.config import OPTIONS_OF_POLICIES, OPTIONS_OF_REAL_RUNS, POLICIES, Config
 from nanovllm.errors import ConfigError
 from nanovllm.own_classes import check_name
 
@@ -35,7 +35,7 @@ EXAMPLES = examples(
     "nanovllm policies load.jsonl",
     "nanovllm policies AzureLLMInferenceTrace_conv.csv --policies prefill_first,mixed --figure gaps.png",
 )
-_WITHOUT = FOR_REAL_RUNS.union({"policy"}, *OPTIONS_OF_POLICIES.values())
+_WITHOUT = OPTIONS_OF_REAL_RUNS.union({"policy"}, *OPTIONS_OF_POLICIES.values())
 
 
 class _Run(NamedTuple):

@@ -14,9 +14,9 @@ from nanovllm.cli.console import print_json, print_line, print_table, refuse_ove
 from nanovllm.cli.cost_model import CostModelInput, Gpu
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
-from nanovllm.cli.options import FOR_REAL_RUNS, takes
+from nanovllm.cli.options import takes
 from nanovllm.cli.workload_input import WorkloadInput
-from nanovllm.config import Config
+from nanovllm.config import OPTIONS_OF_REAL_RUNS, Config
 from nanovllm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ EXAMPLES = examples(
     "nanovllm workload reuse mooncake.jsonl --pool-sizes 1000,4000,16000,64000 --figure reuse.png",
     "nanovllm workload reuse talks.jsonl --kvcache-block-size 16 --policy mixed",
 )
-_WITHOUT = {*FOR_REAL_RUNS, "gpu_memory_utilization"}  # the pool is as large as it is told, or as is needed
+_WITHOUT = {*OPTIONS_OF_REAL_RUNS, "gpu_memory_utilization"}  # the pool is as large as it is told, or as is needed
 PARTS = {"last_partial": "last", "last_whole": "last", "not_computed": "not_computed", "evicted": "evicted"}
 """Which band of the figure a cause of a miss belongs to, ``other`` if to none of these."""
 

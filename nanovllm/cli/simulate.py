@@ -23,9 +23,9 @@ from nanovllm.cli.cost_model import CostModelInput, Gpu, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, make_view, showing
 from nanovllm.cli.metrics_table import print_metrics, print_speed
-from nanovllm.cli.options import FOR_REAL_RUNS, SLO_PANEL, takes
+from nanovllm.cli.options import SLO_PANEL, takes
 from nanovllm.cli.workload_input import WorkloadInput
-from nanovllm.config import Config
+from nanovllm.config import OPTIONS_OF_REAL_RUNS, Config
 from nanovllm.errors import ConfigError
 from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
 
@@ -44,7 +44,7 @@ EXAMPLES = examples(
 )
 
 
-@takes("config", Config, panel="Engine", without=FOR_REAL_RUNS)
+@takes("config", Config, panel="Engine", without=OPTIONS_OF_REAL_RUNS)
 @takes("costs", CostModelInput, panel="Cost model")
 @takes("reading", WorkloadInput, panel="Workload")
 @takes("slo", Slo, panel=SLO_PANEL, names=SLO_OPTIONS)

@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from nanovllm.checks import check_whole_number, is_number, is_unicode
-from nanovllm.config import Config
+from nanovllm.config import OPTIONS_OF_REAL_RUNS, Config
 from nanovllm.errors import ConfigError
 from nanovllm.own_classes import check_name
 from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
@@ -94,6 +94,8 @@ def _types() -> dict[str, Any]:
     for group in _GROUPS:
         hints = get_type_hints(group)
         known.update({item.name: hints[item.name] for item in fields(group)})
+    for name in OPTIONS_OF_REAL_RUNS:
+        del known[name]
     return known | dict.fromkeys(SLO_NAMES, float | None)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nanovllm.cli.options import FOR_REAL_RUNS
-from nanovllm.config import OPTIONS_OF_POLICIES, Config
+from nanovllm.config import OPTIONS_OF_POLICIES, OPTIONS_OF_REAL_RUNS, Config
 from nanovllm.trace.events import AnyEvent, Emit
 from nanovllm.trace.recorder import tee
 from sim.engine_setup import Setup
@@ -112,7 +111,7 @@ def test_it_changes_what_is_simulated_or_is_refused(
     observe: Callable[..., tuple[Outcome, list[bytes]]],
 ) -> None:
     command, hidden = COMMANDS[name]
-    options = {field.name for field in dataclasses.fields(Config)} - FOR_REAL_RUNS - hidden
+    options = {field.name for field in dataclasses.fields(Config)} - OPTIONS_OF_REAL_RUNS - hidden
     for option in sorted(options | {"gpu"}):
         base = [*command, load, *cost_models[cost_model], *_options_beside(option, "policy" not in hidden)]
         plain, before = observe(*base)
@@ -137,7 +136,7 @@ def _options_beside(option: str, has_policy: bool) -> list[object]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("option", sorted(FOR_REAL_RUNS))
+@pytest.mark.parametrize("option", sorted(OPTIONS_OF_REAL_RUNS))
 def test_what_is_for_real_runs_is_not_shown(name: str, option: str, load: Path, run: RunCommand) -> None:
     outcome = run(*COMMANDS[name][0], load, f"--{option.replace('_', '-')}")
     assert outcome.code == 2
@@ -145,4 +144,4 @@ def test_what_is_for_real_runs_is_not_shown(name: str, option: str, load: Path, 
 
 
 def test_every_option_of_the_engine_is_tried() -> None:
-    assert set(CHANGES) == {field.name for field in dataclasses.fields(Config)} - FOR_REAL_RUNS | {"gpu"}
+    assert set(CHANGES) == {field.name for field in dataclasses.fields(Config)} - OPTIONS_OF_REAL_RUNS | {"gpu"}
