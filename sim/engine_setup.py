@@ -69,15 +69,23 @@ class Setup:
     def make_engine(self, emit: Emit | None, scheduler: type[Scheduler] | None = None) -> SimulatedEngine:
         """An engine that emits the header of its trace at once. Arguments as for ``Engine``."""
         clock = VirtualClock()
-        known = {} if self.hardware is None else {"hardware": self.hardware}
-        facts = {**known, "cost_model": type(self.cost_model).__name__}
-        backend = SimulatedBackend(clock, self.cost_model, self.answers, self.config.num_kvcache_blocks, facts=facts)
+        num_blocks = self.config.num_kvcache_blocks
+        backend = SimulatedBackend(clock, self.cost_model, self.answers, num_blocks, facts=self._facts())
         options: dict[str, Any] = {"emit": emit, "vocab_size": self.model.vocab_size, "scheduler": scheduler}
         if isinstance(self.cost_model, RequestCostModel):
             engine: Engine = _ModelledEngine(clock, self.cost_model, self.config, backend, **options)
         else:
             engine = Engine(self.config, backend, clock=clock, **options)
         return SimulatedEngine(engine, backend, clock)
+
+    def _facts(self) -> dict[str, Any]:
+        """What times depend on beside the options that decide."""
+        return {
+            **({} if self.hardware is None else {"hardware": self.hardware}),
+            "cost_model": type(self.cost_model).__name__,
+            "dtype": self.model.dtype,
+            "tensor_parallel_size": self.config.tensor_parallel_size,
+        }
 
     def requests(
         self, workload: str | Path | Iterable[WorkloadRequest], tokenize: Tokenize | None = None

@@ -17,6 +17,7 @@ from nanovllm.trace.events import (
     BlocksHashed,
     Emit,
     RequestId,
+    RequestRejected,
     StepFinished,
     StepStarted,
     TraceStarted,
@@ -105,7 +106,7 @@ def compare(
     difference = None
     if run.events:
         again = result if by_step is None else _simulate(by_step, cost_model, model, gpu, None)
-        found = diff(with_counted_hashes(run.events), with_counted_hashes(again.events))
+        found = diff(with_counted_hashes(_without_refusals(run.events)), with_counted_hashes(again.events))
         difference = None if found is None else found.decision
     pairs = _pairs(run.requests, metrics.requests)
     latencies = {name: _latency_pair([(of(a), of(b)) for a, b in pairs]) for name, of in LATENCIES.items()}
@@ -211,6 +212,11 @@ def step_durations(events: Iterable[AnyEvent]) -> dict[str, list[float]]:
 
 
 # ---- decisions -----------------------------------------------------------------------------------------------
+
+
+def _without_refusals(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """Requests that can never run are no part of the workload: a trace does not tell how long they were."""
+    return [event for event in events if not isinstance(event, RequestRejected)]
 
 
 def with_counted_hashes(events: Iterable[AnyEvent]) -> list[AnyEvent]:

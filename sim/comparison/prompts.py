@@ -16,7 +16,7 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from sim.token_ids import own_token_ids
+from sim.token_ids import DEFAULT_VOCAB_SIZE, own_token_ids
 
 
 def prompts_of(events: Iterable[AnyEvent]) -> dict[RequestId, list[int]]:
@@ -72,6 +72,8 @@ class _Contents:
         low, high = place * self._block_size, (place + 1) * self._block_size
         content = self._tokens_of_hash.get(block_hash)
         if content is None:
+            if low < len(prompt):  # drawn ids may be equal by chance where blocks are small
+                prompt[low] = len(self._tokens_of_hash) % DEFAULT_VOCAB_SIZE
             start = max(0, low - len(prompt))
             answer = self._answers[request][start : start + self._block_size]
             self._tokens_of_hash[block_hash] = (prompt[low:high] + answer)[: self._block_size]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,11 +15,12 @@ from nanovllm.trace.events import (
     RequestFinished,
     RequestId,
     StepFinished,
-    StepStarted,
     TokensAppended,
+    TraceStarted,
 )
 from nanovllm.trace.jsonl import read_trace
 from nanovllm.trace.metrics import compute_metrics
+from sim.comparison.arrivals import read_arrivals
 from sim.comparison.prompts import prompts_of
 from sim.comparison.real_run import RealRun
 from sim.outputs import RecordedOutputs
@@ -28,11 +28,13 @@ from sim.workload import WorkloadRequest
 
 _NAMES = {"block_size": "kvcache_block_size", "num_blocks": "num_kvcache_blocks"}
 """Options that the header calls otherwise than ``Config``."""
+_FACTS = ("tensor_parallel_size", "dtype")
+"""Options of the backend, on which times depend."""
 
 
 def read_traced_run(path: str | Path, *, by_step: bool = False) -> RealRun:
     """The run that a trace tells of. ``by_step``: requests come before the steps before which they came, whatever the
-    time; so they do in any case if the run itself had them come by step.
+    time; so they do in any case if the run itself had them come by step (see ``sim.comparison.arrivals``).
 
     Prompts are made up, but share the blocks that the real ones shared. Requests that came before the engine was ready
     count as having come when it was: what its set-up takes is nobody's latency. Raises ``UserError`` for a file that
@@ -50,20 +52,19 @@ def read_traced_run(path: str | Path, *, by_step: bool = False) -> RealRun:
     return RealRun(
         path=Path(path),
         requests=requests,
-        workload=_workload(path, events, recorded.eos_token_ids, by_step or not _came_by_time(events)),
-        config=_config(path, header.policy, header.model, header.config, recorded.eos_token_ids),
+        workload=_workload(path, events, recorded.eos_token_ids, by_step),
+        config=_config(path, header, recorded.eos_token_ids),
         lookahead=bool(header.facts.get("lookahead", False)),
         events=events,
     )
 
 
-def _config(
-    path: str | Path, policy: str, model: str, options: Mapping[str, Any], eos_token_ids: tuple[int, ...]
-) -> Config:
-    known = {_NAMES.get(name, name): value for name, value in options.items()}
+def _config(path: str | Path, header: TraceStarted, eos_token_ids: tuple[int, ...]) -> Config:
+    known = {_NAMES.get(name, name): value for name, value in header.config.items()}
+    known |= {name: header.facts[name] for name in _FACTS if name in header.facts}
     known["eos"] = eos_token_ids or -1
     try:
-        return Config.from_options(**known, policy=policy, model=model)
+        return Config.from_options(**known, policy=header.policy, model=header.model)
     except (ConfigError, TypeError) as error:
         raise TraceError(path, f"its header has options that are not known here ({error})", 1) from None
 
@@ -86,36 +87,31 @@ def _check_parts(path: str | Path, events: list[AnyEvent]) -> None:
             )
 
 
-def _came_by_time(events: list[AnyEvent]) -> bool:
-    """Whoever comes at a time is handed over later than it came; whoever comes by step, just when it did."""
-    return any(isinstance(event, RequestAdded) and 0 < event.arrival < event.time for event in events)
-
-
 def _workload(
     path: str | Path, events: list[AnyEvent], eos_token_ids: Collection[int], by_step: bool
 ) -> list[WorkloadRequest]:
     prompts, ignoring = prompts_of(events), _those_that_ignore_eos(events, eos_token_ids)
+    arrivals = read_arrivals(events, by_step=by_step)
     workload: dict[RequestId, WorkloadRequest] = {}
-    step = 0
     for number, event in enumerate(events, start=1):
-        if isinstance(event, StepStarted):
-            step = event.step + 1
-        elif isinstance(event, RequestAdded):
-            if event.request in workload:
-                problem = f"two requests are called {event.request!r}: they cannot be told apart"
-                raise TraceError(path, problem, number)
-            try:
-                workload[event.request] = WorkloadRequest(
-                    id=event.request,
-                    max_tokens=event.max_tokens,
-                    prompt=prompts[event.request],
-                    arrival=None if by_step else event.arrival,
-                    arrival_step=step if by_step else None,
-                    ignore_eos=event.request in ignoring,
-                    priority=event.priority,
-                )
-            except ConfigError as error:
-                raise TraceError(path, f"request {event.request!r}: {error}", number) from None
+        if not isinstance(event, RequestAdded):
+            continue
+        if event.request in workload:
+            problem = f"two requests are called {event.request!r}: they cannot be told apart"
+            raise TraceError(path, problem, number)
+        arrival, arrival_step = arrivals[event.request]
+        try:
+            workload[event.request] = WorkloadRequest(
+                id=event.request,
+                max_tokens=event.max_tokens,
+                prompt=prompts[event.request],
+                arrival=arrival,
+                arrival_step=arrival_step,
+                ignore_eos=event.request in ignoring,
+                priority=event.priority,
+            )
+        except ConfigError as error:
+            raise TraceError(path, f"request {event.request!r}: {error}", number) from None
     return list(workload.values())
 
 

@@ -18,6 +18,7 @@ from nanovllm.trace.jsonl import write_trace
 from sim import simulate
 from sim.comparison import compare, read_traced_run, read_vllm_run
 from sim.cost_models import Table
+from sim.cost_models.fitted import RequestCoefficients
 from sim.cost_models.latency_tables import read_latency_tables
 from sim.generators import independent_requests, poisson, uniform
 from sim.workload import WorkloadRequest
@@ -122,6 +123,64 @@ def test_arrivals_by_step_stay_so(tmp_path: Path) -> None:
     assert compare(run, COST_MODEL, model="qwen3-0.6b")[0].same_decisions
 
 
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_requests_of_which_each_finds_an_idle_engine_come_at_their_times(tmp_path: Path, lookahead: bool) -> None:
+    path = tmp_path / "run.jsonl"
+    workload = [WorkloadRequest(id=place, prompt_len=50, max_tokens=20, arrival=10.0 * place) for place in range(3)]
+    record(path, workload, replace(CONFIG, lookahead=lookahead))
+    run = read_traced_run(path)
+    assert [request.arrival for request in run.workload] == [0.0, 10.0, 20.0]
+    comparison, _ = compare(run, COST_MODEL, model="qwen3-0.6b", by_step=read_traced_run(path, by_step=True))
+    assert comparison.same_decisions
+    assert (comparison.throughput_error, comparison.latencies["time to first token"].error("max")) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "arrival_steps",
+    [
+        pytest.param([0, 0, 4, 4, 9], id="together"),
+        pytest.param([0, 1, 2], id="one by one"),
+        pytest.param([0, 0, 100, 100], id="when nothing is left to do"),
+    ],
+)
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_arrivals_by_step_are_told_from_those_in_seconds(
+    tmp_path: Path, arrival_steps: list[int], lookahead: bool
+) -> None:
+    """With requests that take time to be added, so that those which come together have other times."""
+    path, workload = tmp_path / "run.jsonl", []
+    for place, step in enumerate(arrival_steps):
+        workload.append(WorkloadRequest(id=place, prompt_len=50, max_tokens=20, arrival_step=step))
+    cost_model = replace(COST_MODEL, request=RequestCoefficients(request_s=1e-5, token_s=1e-6))
+    write_trace(simulate(replace(CONFIG, lookahead=lookahead), workload, cost_model=cost_model).events, path)
+    run = read_traced_run(path)
+    if not lookahead or len(set(arrival_steps)) < len(arrival_steps):
+        assert [request.arrival_step for request in run.workload] == arrival_steps
+    comparison, _ = compare(run, cost_model, model="qwen3-0.6b")
+    assert comparison.same_decisions
+    assert (comparison.throughput_error, comparison.latencies["time to first token"].error("max")) == (0, 0)
+
+
+def test_requests_that_were_refused_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    record(path, [WorkloadRequest(id="long", prompt_len=5000, max_tokens=9), *load()])
+    comparison, _ = compare(read_traced_run(path, by_step=True), COST_MODEL, model="qwen3-0.6b")
+    assert comparison.same_decisions
+    assert (comparison.num_requests, comparison.num_unpaired) == (30, 0)
+
+
+def test_number_of_gpus_and_type_are_those_of_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    config = replace(CONFIG, tensor_parallel_size=4, dtype="float32")
+    write_trace(simulate(config, load(), model="qwen3-8b", gpu="h100").events, path)
+    run = read_traced_run(path)
+    assert (run.config.tensor_parallel_size, run.config.dtype) == (4, "float32")
+    comparison, _ = compare(run, None, model="qwen3-8b", gpu="h100", by_step=read_traced_run(path, by_step=True))
+    assert comparison.throughput_error == 0
+    one = replace(run, config=replace(run.config, tensor_parallel_size=1))
+    assert compare(one, None, model="qwen3-8b", gpu="h100")[0].throughput_error < -0.3
+
+
 def test_what_the_set_up_took_is_nobody_s_latency(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     events = record(path, [WorkloadRequest(id=place, prompt_len=50, max_tokens=20) for place in range(3)])
@@ -190,6 +249,8 @@ def test_a_trace_without_requests_or_end_is_one_clear_line(tmp_path: Path) -> No
         ('"max_tokens":9', '"max_tokens":0', r"run.jsonl:2: request 0 has no prompt or nothing to generate"),
         ('"max_tokens":9', '"max_tokens":9,"priority":1000001', r"run.jsonl:2: request 0: priority=1000001 is not"),
         ('"step":0', '"step":-1', r"run.jsonl:\d+: step -1 starts"),
+        ('"tensor_parallel_size":1', '"tensor_parallel_size":"2"', r":1: its header .*tensor_parallel_size='2'"),
+        ('"dtype":"bfloat16"', '"dtype":"int4"', r":1: its header has options .*dtype='int4'"),
         ('"arrival":0.0', '"arrival":9.0', r"request 0 came at 9.0 s, and was handed over at 0.0 s"),
         ('"arrival":0.0', '"arrival":-1.0', r"request 0 came at -1.0 s, before the start"),
         ('"device":', '"device":-', r"run.jsonl:\d+: step 0: host=.*, device=-.*: times are from 0"),
