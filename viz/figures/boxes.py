@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from viz.figures.canvas import GROUND, INK, MUTED, SMALL_PT, TEXT_PT, shortened, style, width_pt
+from viz.figures.canvas import GROUND, INK, MOST_LETTERS, MUTED, SMALL_PT, TEXT_PT, shortened, style, width_pt
 from viz.figures.owners import ink_on
 
 if TYPE_CHECKING:
@@ -123,10 +123,10 @@ def draw_text(
     is_muted: bool = False,
     align: Literal["left", "center", "right"] = "left",
 ) -> None:
-    """A line of text, from here, around here or to here."""
+    """A line of text, from here, around here or to here; cut where the sheet would have no room for it."""
     ax.text(
         *place,
-        text,
+        shortened(text, MOST_LETTERS),
         fontsize=TEXT_PT,
         fontweight="bold" if is_bold else "normal",
         color=MUTED if is_muted else INK,

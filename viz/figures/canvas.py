@@ -6,7 +6,9 @@ No global state: figures are made without pyplot and without touching rcParams, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 INK, MUTED, GROUND = palette.INK.light, palette.MUTED.light, palette.GROUND.light
 TITLE_PT, TEXT_PT, SMALL_PT = 11.0, 9.0, 8.0
 WIDTH_IN = 10.0
+MOST_LETTERS = 120
+"""In a line of a figure: ids may have any length."""
 
 
 def new_figure(width_in: float = WIDTH_IN, height_in: float = 3.0) -> Figure:
@@ -48,6 +52,22 @@ def figure_of(ax: Axes) -> Figure:
 
     figure = ax.figure
     return figure.figure if isinstance(figure, SubFigure) else figure
+
+
+@contextmanager
+def told_as_it_is(figure: Figure) -> Iterator[None]:
+    """While a figure is drawn: ids and names of files are no formulas, whatever dollar signs are in them, and letters
+    that the font lacks are boxes without a word. (Numbers of logarithmic axes are formulas.)"""
+    from matplotlib.text import Text
+
+    axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+    formulas = {label for axis in axes for label in axis.get_ticklabels(which="both") if axis.get_scale() == "log"}
+    for text in figure.findobj(Text):
+        if text not in formulas:
+            text.set_parse_math(False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
 
 
 def size_pt(ax: Axes) -> tuple[float, float]:
@@ -121,7 +141,7 @@ def heading(ax: Axes, title: str, keys: Sequence[Key] = (), problem: str | None 
         pad += 12
     elif remark:
         ax.set_title(remark, loc="right", fontsize=SMALL_PT, fontweight=weight, color=colour, pad=pad)
-    ax.set_title(title, loc="left", fontsize=TITLE_PT, fontweight="bold", color=INK, pad=pad)
+    ax.set_title(shortened(title, MOST_LETTERS), loc="left", fontsize=TITLE_PT, fontweight="bold", color=INK, pad=pad)
 
 
 _BOLD_PT = 5.2

@@ -15,7 +15,7 @@ from viz.figures.axis import StepAxis, StepRange, step_axis
 from viz.figures.block_handover import BLOCK_HANDOVER
 from viz.figures.blocks import BLOCK_MAP
 from viz.figures.budget import STEP_TOKENS
-from viz.figures.canvas import MUTED, SMALL_PT, new_figure
+from viz.figures.canvas import MUTED, SMALL_PT, new_figure, told_as_it_is
 from viz.figures.decision import queue_in_hand_data
 from viz.figures.handover import block_handover_data
 from viz.figures.historian import history_of
@@ -94,9 +94,9 @@ def save(figure: Figure, output: str | Path) -> Path:
     import matplotlib
 
     is_svg = path.suffix.lower() == ".svg"
-    _settle(figure)
     try:
-        with matplotlib.rc_context({"svg.hashsalt": "nanovllm"}):
+        with told_as_it_is(figure), matplotlib.rc_context({"svg.hashsalt": "nanovllm"}):
+            _settle(figure)
             figure.savefig(path, dpi=DPI, metadata={"Date": None} if is_svg else {"Software": None})
     except OSError as error:
         raise FileError(path, f"cannot be written: {error.strerror}") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nanovllm.trace.events import RequestId
 from viz import palette
-from viz.figures.canvas import GROUND, INK, MUTED, SMALL_PT, TEXT_PT, TITLE_PT, Key, heading, width_pt
+from viz.figures.canvas import GROUND, INK, MUTED, SMALL_PT, TEXT_PT, TITLE_PT, Key, heading, shortened, width_pt
 from viz.figures.history import Source, problem_of
 from viz.figures.owners import ink_on
 from viz.figures.panel import Sheet
@@ -41,14 +41,15 @@ def _draw(ax: Axes, data: PromptProgress, problem: str | None) -> None:
     ax.set_yticks(range(len(names)), names, fontsize=TEXT_PT, color=INK)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_xlim(0, data.num_tokens)
-    ax.set_xlabel(f"token of request {data.request}")
+    name = shortened(str(data.request), 40)
+    ax.set_xlabel(f"token of request {name}")
     if len(data.block_table) <= 16:
         ax.set_xticks([*range(0, data.num_tokens, data.block_size), data.num_tokens])
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=TEXT_PT, color=MUTED)
     for spine in ax.spines.values():
         spine.set_visible(False)
-    heading(ax, f"Request {data.request}: {data.num_tokens:,} tokens = {_sum(data)}", _keys(data), problem)
+    heading(ax, f"Request {name}: {data.num_tokens:,} tokens = {_sum(data)}", _keys(data), problem)
 
 
 def _height_in(data: PromptProgress) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from viz.figures.canvas import told_as_it_is
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -22,7 +24,8 @@ class Picture:
     def __init__(self, figure: Figure, words: str) -> None:
         dpi = SHOWN_WIDTH_PX * PIXELS_PER_SHOWN / figure.get_figwidth()
         buffer = BytesIO()
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs={"optimize": True})
+        with told_as_it_is(figure):
+            figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs={"optimize": True})
         self.png = buffer.getvalue()
         self.words = words
 

@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from nanovllm.errors import FileError, TraceError, UserError
@@ -17,6 +19,7 @@ from tests.trace.runs import preempting_run
 from tests.viz.figures import runs
 from tests.viz.figures.drawn import texts_of
 from viz.figures import KINDS, draw, plot
+from viz.notebook.picture import Picture
 
 ALL = ",".join(KINDS)
 
@@ -111,3 +114,23 @@ else:
     raise AssertionError("drawn without matplotlib")
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+@pytest.mark.parametrize("names", [("$\\no$", "请求", "$a_b$", "x" * 3000), ("\x1b[2J", "a\nb", "💥", "$")])
+def test_ids_are_drawn_as_they_are(names: tuple[str, ...], tmp_path: Path) -> None:
+    """Warnings are errors here: there is none, not even of letters that the font lacks."""
+    known = dict(zip("BACD", names, strict=True))
+    events = [rename(event, known) for event in runs.preempted_from_the_tail()]
+    for kind in KINDS:
+        assert plot(events, kind, tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+    picture = Picture(draw(events, "timeline"), "a run")
+    assert picture.png.startswith(b"\x89PNG")
+
+
+def rename(event: AnyEvent, names: dict[object, str]) -> AnyEvent:
+    """The same with other names of requests."""
+    there = [field for field in ("request", "for_request") if hasattr(event, field)]
+    changes: dict[str, Any] = {field: names[getattr(event, field)] for field in there}
+    if hasattr(event, "requests"):
+        changes["requests"] = [names[request] for request in event.requests]
+    return msgspec.structs.replace(event, **changes)
