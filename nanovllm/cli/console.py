@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from os.path import realpath
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -107,5 +108,5 @@ def refuse_overwriting(output: Path | None, *inputs: Path | None) -> None:
 
 def refuse_writing_twice(first: Path | None, second: Path | None) -> None:
     """Raise ``UserError`` if a command would write two things to one file."""
-    if first is not None and second is not None and first.resolve() == second.resolve():
+    if first is not None and second is not None and realpath(first) == realpath(second):
         raise UserError(f"{second}: is written twice by this command: another file is needed for one of the two")

@@ -81,24 +81,36 @@ def test_a_file_that_is_not_there_is_named(
     assert_refused(run(*(given.get(word, word) for word in words)), "MISSING")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("workload", "make"),
-        ("workload", "make-sessions"),
-        ("workload", "convert", "LOAD"),
-        ("simulate", "LOAD", "--trace"),
-        ("trace", "perfetto", "TRACE", "-o"),
-        ("trace", "html", "TRACE", "-o"),
-    ],
-    ids=" ".join,
-)
+WRITING = [
+    ("workload", "make"),
+    ("workload", "make-sessions"),
+    ("workload", "convert", "LOAD"),
+    ("simulate", "LOAD", "--trace"),
+    ("compare", "TRACE", "--trace"),
+    ("compare", "TRACE", "--figure", "other.png", "--trace"),
+    ("trace", "perfetto", "TRACE", "-o"),
+    ("trace", "html", "TRACE", "-o"),
+]
+"""Commands that write; where to is their next word."""
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
 def test_a_file_that_cannot_be_written_is_named(
     words: tuple[str, ...], workload: Path, trace: Path, run: RunCommand
 ) -> None:
     given = {"LOAD": workload, "TRACE": trace}
     place = workload / "under" / "a-file.jsonl"
     assert_refused(run(*(given.get(word, word) for word in words), place), place)
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+def test_links_that_go_in_circles_lead_nowhere(
+    words: tuple[str, ...], workload: Path, trace: Path, run: RunCommand, tmp_path: Path
+) -> None:
+    given = {"LOAD": workload, "TRACE": trace}
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    assert_refused(run(*(given.get(word, word) for word in words), circle), circle)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
@@ -57,7 +58,9 @@ def check_writable(path: str | Path) -> None:
 def written_whole(path: str | Path) -> Iterator[BinaryIO]:
     """A file for bytes that takes its place at ``path`` when the block ends. If it is left by an exception, what was
     there stays. (What is no file, a pipe say, gets the bytes as they come.) Raises ``OSError``."""
-    target = Path(path).resolve()
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     if target.exists() and not target.is_file():
         with open_for_writing(target) as file:
             yield file
