@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,7 +70,9 @@ def bench(
 
     loads = loads or list(LOADS)
     _check_outputs(trace, profile, loads)
-    spec = None if dummy_weights is None else ModelSpec.preset(dummy_weights)
+    spec = None
+    if dummy_weights is not None:
+        spec, config = ModelSpec.preset(dummy_weights), replace(config, model=dummy_weights)
     rates: Rates | None = _choose_rates(copy_bandwidth, matmul_rate)
     runner = ModelRunner(config, spec=spec)
     try:

@@ -82,6 +82,7 @@ def test_a_trace_and_a_profile_are_of_runs_of_their_own(bench: RunCommand, tmp_p
     assert recorded.complete
     assert check(recorded.events) == []
     assert recorded.header.facts["device"] == "cpu"
+    assert recorded.header.model == "smollm2-135m"
     assert all(event.device for event in recorded.events if isinstance(event, StepFinished))
     assert "step 2 decode 1 seqs 1 tokens" in profile.read_text()
 
