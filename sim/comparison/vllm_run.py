@@ -35,6 +35,7 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_WHOLE_NUMBER)]
 class _Settings(msgspec.Struct):
     max_num_seqs: _Count
     max_num_batched_tokens: _Count
+    tensor_parallel_size: _Count = 1
 
 
 class _Meta(msgspec.Struct):
@@ -79,6 +80,7 @@ def read_vllm_run(directory: str | Path, *, num_blocks: int, block_size: int = B
             max_num_seqs=meta.engine_kwargs.max_num_seqs,
             max_num_batched_tokens=meta.engine_kwargs.max_num_batched_tokens,
             model=meta.model,
+            tensor_parallel_size=meta.engine_kwargs.tensor_parallel_size,
         ),
         lookahead=True,
         events=[],

@@ -303,6 +303,15 @@ def test_an_impossible_run_of_vllm_is_one_clear_line(
         read_vllm_run(tmp_path, num_blocks=50)
 
 
+def test_the_number_of_gpus_of_vllm_is_told(tmp_path: Path) -> None:
+    assert read_vllm_run(write_vllm_run(tmp_path), num_blocks=50).config.tensor_parallel_size == 1
+    path = tmp_path / "real_meta.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["engine_kwargs"]["tensor_parallel_size"] = 2
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    assert read_vllm_run(tmp_path, num_blocks=50).config.tensor_parallel_size == 2
+
+
 @pytest.mark.parametrize("number", [-4, 0, 10**30, None])
 def test_impossible_settings_of_vllm_are_one_clear_line(tmp_path: Path, number: int | None) -> None:
     path = write_vllm_run(tmp_path) / "real_meta.json"
