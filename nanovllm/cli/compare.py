@@ -5,11 +5,18 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nanovllm.cli.console import print_json, print_line, print_table, refuse_overwriting, refuse_writing_twice
+from nanovllm.cli.console import (
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    refuse_overwriting,
+    refuse_writing_twice,
+)
 from nanovllm.cli.cost_model import CostModelInput, Gpu, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
@@ -17,6 +24,7 @@ from nanovllm.cli.options import takes
 from nanovllm.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
+    from nanovllm.config import Config
     from nanovllm.trace.metrics.request_metrics import RequestMetrics
     from sim.comparison import Comparison, RealRun
     from sim.comparison.compare import LatencyPair
@@ -39,6 +47,8 @@ def compare(
     num_kvcache_blocks: Annotated[
         int | None, typer.Option(min=1, help="Another size of the KV pool; needed for a vLLM run.")
     ] = None,
+    tensor_parallel_size: Annotated[int | None, typer.Option(min=1, help="Another number of GPUs.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Another type of numbers; a wrong one lists all.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the requests of both runs into this file.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write the trace of the simulation to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -51,18 +61,23 @@ def compare(
     which prompts share blocks. Decisions are compared with each request coming before the step before which it came.
 
     A vLLM run is a directory as LLMServingSim's benchmark writes it (real_requests.jsonl, workload.jsonl.gz,
-    real_meta.json); latency tables that lie there too are used.
+    real_meta.json); latency tables that lie there too are used, unless --gpu asks for the roofline of a card.
     """
     from sim.comparison import compare as compare_runs
 
-    if costs.kind == "roofline" and (real / "table_meta.yaml").is_file():
+    if costs == CostModelInput() and gpu is None and (real / "table_meta.yaml").is_file():
         costs = replace(costs, table=real)
     _check_outputs(trace, figure, real, costs)
     run, by_step = _read(real, num_kvcache_blocks)
-    changes = {"model": model, "num_kvcache_blocks": num_kvcache_blocks}
-    chosen = {name: value for name, value in changes.items() if value is not None}
-    config = run.config if policy is None else run.config.with_policy(policy)
-    config, spec, cost_model = costs.choose(replace(config, **chosen))  # type: ignore[arg-type]
+    config = _change(
+        run.config if policy is None else run.config.with_policy(policy),
+        model=model,
+        num_kvcache_blocks=num_kvcache_blocks,
+        tensor_parallel_size=tensor_parallel_size,
+        dtype=dtype,
+    )
+    is_model_known = bool(config.model)
+    config, spec, cost_model = costs.choose(config)
     with ExitStack() as resources:
         emit = None
         if trace is not None:
@@ -84,7 +99,14 @@ def compare(
     else:
         _print(comparison)
     print_extrapolation(comparison.num_steps, comparison.num_extrapolated_steps, cost_model)
+    if not is_model_known:
+        print_note(f"the run does not tell which model it ran: {config.model} is simulated, --model names another")
     return 0
+
+
+def _change(config: Config, **changes: Any) -> Config:
+    """``config`` with those options that are given."""
+    return replace(config, **{name: value for name, value in changes.items() if value is not None})
 
 
 def _check_outputs(trace: Path | None, figure: Path | None, real: Path, costs: CostModelInput) -> None:

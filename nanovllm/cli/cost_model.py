@@ -22,43 +22,27 @@ Gpu = Annotated[
         help="The card to model; an unknown name lists all. Without it, the card that was measured, or else h200."
     ),
 ]
-COST_MODELS = ("auto", "roofline", "table", "fitted")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostModelInput:
-    """Where the time of a step comes from. Raises ``ConfigError``."""
+    """Where the time of a step comes from: a file, or else the roofline of --gpu. Raises ``ConfigError``."""
 
-    cost_model: str = "auto"
-    """One of ``COST_MODELS``. auto: the one whose file is given, else the roofline of --gpu."""
     table: Path | None = None
     """A directory of latencies measured layer by layer (table_meta.yaml, table_*.csv)."""
     calibration: Path | None = None
     """A file that `nanovllm calibrate` wrote, or h200-qwen3-0.6b, which was measured."""
 
     def __post_init__(self) -> None:
-        if self.cost_model not in COST_MODELS:
-            raise ConfigError("cost_model", self.cost_model, f"one of {', '.join(COST_MODELS)}")
         if self.table is not None and self.calibration is not None:
             raise ConfigError("calibration", str(self.calibration), "not together with table")
-        needs = {"table": self.table, "fitted": self.calibration}
-        if self.cost_model in needs and needs[self.cost_model] is None:
-            option = {"table": "table", "fitted": "calibration"}[self.cost_model]
-            raise ConfigError("cost_model", self.cost_model, f"it needs {option}, the file to read it from")
-        if self.cost_model not in ("auto", self.kind):
-            raise ConfigError("cost_model", self.cost_model, f"the file that is given is for {self.kind}")
 
     @property
     def files(self) -> list[Path]:
-        """What is read, as far as it is there."""
+        """What is read, as far as it is there; none for the roofline."""
         if self.table is not None:
             return list(self.table.glob("table_*"))
         return [] if self.calibration is None else [self.calibration]
-
-    @property
-    def kind(self) -> str:
-        """One of ``COST_MODELS``, not auto."""
-        return "table" if self.table is not None else "fitted" if self.calibration is not None else "roofline"
 
     def choose(self, config: Config, default_model: str | None = None) -> ChosenCostModel:
         """Read the file; see ``sim.chosen_cost_model``. ``default_model``: by default that of ``sim.simulate``."""

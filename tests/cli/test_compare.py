@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from nanovllm.trace.jsonl import read_trace
+from nanovllm.trace.jsonl import read_trace, write_trace
 from sim.calibration import write_calibration
 from tests.cli.conftest import RunCommand
 from tests.sim.comparison_files import example_calibration, write_vllm_run
@@ -65,18 +66,51 @@ def test_a_run_of_vllm_is_compared_by_the_tables_beside_it(run: RunCommand, vllm
     assert "decisions" not in outcome.out
 
 
+def test_a_card_that_is_named_is_taken_instead_of_the_tables_beside_a_run(run: RunCommand, vllm_run: Path) -> None:
+    tables, h200, l4 = (
+        json.loads(run("compare", vllm_run, "--num-kvcache-blocks", 50, "--json", *gpu).out)["simulated_tokens_per_s"]
+        for gpu in ((), ("--gpu", "h200"), ("--gpu", "l4"))
+    )
+    assert tables != h200 > l4
+
+
+def test_a_run_on_several_gpus_is_compared_with_as_many(run: RunCommand, workload: Path, tmp_path: Path) -> None:
+    path, card = tmp_path / "run.jsonl", ("--gpu", "h100", "--model", "qwen3-8b")
+    assert run("simulate", workload, *card, "--tensor-parallel-size", 4, "--trace", path).code == 0
+    assert json.loads(run("compare", path, *card, "--json").out)["throughput_error"] == 0
+    alone = json.loads(run("compare", path, *card, "--tensor-parallel-size", 1, "--json").out)
+    assert alone["throughput_error"] < -0.3
+
+
+def test_times_of_several_gpus_are_for_runs_on_as_many(run: RunCommand, trace: Path, tmp_path: Path) -> None:
+    path, found = tmp_path / "two.json", example_calibration()
+    write_calibration(path, msgspec.structs.replace(found, facts={**found.facts, "tensor_parallel_size": 2}))
+    outcome = run("compare", trace, "--calibration", path)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith("error: tensor_parallel_size=1 is not allowed: 2, as when the times were measured")
+    assert run("compare", trace, "--calibration", path, "--tensor-parallel-size", 2).code == 0
+
+
+def test_a_run_that_does_not_tell_its_model_is_said_to(run: RunCommand, trace: Path, tmp_path: Path) -> None:
+    path, events = tmp_path / "run.jsonl", read_trace(trace).events
+    write_trace([msgspec.structs.replace(events[0], model=""), *events[1:]], path)
+    outcome = run("compare", path)
+    told = "note: the run does not tell which model it ran: qwen3-0.6b is simulated, --model names another\n"
+    assert (outcome.code, outcome.err) == (0, told)
+    outcome = run("compare", path, "--model", "qwen3-8b")
+    assert (outcome.code, outcome.err) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         (["--table", "nowhere"], "nowhere: is no directory"),
         (["--calibration", "nowhere.json"], "nowhere.json: no such file; calibrations that need none: h200-qwen3-0.6b"),
-        (["--cost-model", "magic"], "cost_model='magic' is not allowed: one of auto, roofline, table, fitted"),
-        (["--cost-model", "table"], "cost_model='table' is not allowed: it needs table"),
-        (["--cost-model", "fitted"], "cost_model='fitted' is not allowed: it needs calibration"),
-        (["--cost-model", "roofline", "--table", "x"], "cost_model='roofline' is not allowed: the file"),
         (["--table", "x", "--calibration", "y"], "calibration='y' is not allowed: not together with table"),
         (["--figure", "run.bmp"], "run.bmp: is no name for a picture"),
         (["--gpu", "abacus"], "gpu='abacus' is not allowed"),
+        (["--dtype", "int4"], "dtype='int4' is not allowed: one of auto, "),
+        (["--tensor-parallel-size", "3"], "tensor_parallel_size=3 is not allowed: a divisor of this model's 16 heads"),
     ],
 )
 def test_a_mistake_is_one_line(run: RunCommand, trace: Path, options: list[str], problem: str) -> None:
