@@ -105,5 +105,5 @@ def install(runner: ModelRunner, config: Config, make_steps: MakeSteps | None) -
     pool = allocate_pool(SPEC, num_blocks, block_size, runner.dtype, runner.device)
     runner._steps = make_steps(config, SPEC, runner._model, pool)
     runner._steps.record_graphs()
-    if config.lookahead and runner._steps.takes_unknown_tokens:
+    if config.lookahead is not False and runner._steps.takes_unknown_tokens:
         runner.submit = lambda batch: Arrived(runner._compute(batch))

@@ -25,7 +25,8 @@ Watch = Callable[[Engine, AnyEvent], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a run does, besides what the engine decides. ``config.lookahead``: on a backend that takes steps early."""
+    """What a run does, besides what the engine decides. On a backend that takes steps early, unless
+    ``config.lookahead`` is off."""
 
     config: Config
     requests: list[Request]
@@ -56,7 +57,7 @@ class Scenario:
                 engine.abort(request_id)
 
         clock = VirtualClock()
-        backend = (_EarlyBackend if self.config.lookahead else _Backend)(self, clock, abort_in_call)
+        backend = (_Backend if self.config.lookahead is False else _EarlyBackend)(self, clock, abort_in_call)
         engine = Engine(self.config, backend, clock=clock, emit=listen)
         for result in engine.run(self.requests):
             after_step(engine)
