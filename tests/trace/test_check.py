@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given, settings
 
+from nanovllm.errors import TraceError
 from nanovllm.trace.check import check
 from nanovllm.trace.events import (
     Admitted,
@@ -28,6 +29,7 @@ from nanovllm.trace.events import (
 )
 from nanovllm.trace.state.laws import LAWS, WATCHED_LAWS, Violation
 from nanovllm.trace.state.pool import BlockPool
+from nanovllm.trace.timeline import Timeline
 from tests.trace.runs import Scenario, header, preempting_run, scenarios
 
 
@@ -208,6 +210,23 @@ def test_a_broken_law_is_found(law: str, message: str, events: list[AnyEvent]) -
     violations = check(events, complete=False)
     assert {violation.law for violation in violations} <= set(WATCHED_LAWS)
     assert any(v.law == law and re.search(message, v.message) for v in violations), violations
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        RequestAdded(2**63, 1.0, 1.0, 1, 1),
+        RequestAdded("a", 1.0, 1.0, 2**64, 1),
+        RequestAdded("a", 1.0, 1.0, 1, 10**30),
+        StepStarted(2**63, 1.0, 0, 0, 8),
+    ],
+)
+def test_a_number_that_no_engine_counts_to_contradicts_all(event: AnyEvent) -> None:
+    (violation,) = check([started(), event])
+    assert violation.law == "counts"
+    assert "is too large: numbers go up to 9223372036854775807" in violation.message
+    with pytest.raises(TraceError, match="is too large"):
+        Timeline([started(), event])
 
 
 def test_held_is_believed_where_it_is_so() -> None:

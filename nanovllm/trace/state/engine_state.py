@@ -24,7 +24,7 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.state.laws import BrokenLawError
+from nanovllm.trace.state.laws import BrokenLawError, require_64_bits
 from nanovllm.trace.state.pool import BlockPool, read_pool_size
 from nanovllm.trace.state.request_state import RequestState
 
@@ -78,6 +78,7 @@ class EngineState:
     def add(self, event: RequestAdded) -> None:
         """A new request stands at the tail of ``waiting``."""
         self._advance(event.time)
+        require_64_bits(event.request, event.prompt_tokens, event.max_tokens)
         if event.request in self.requests:
             raise BrokenLawError("request", f"request {event.request} is added, but one with this id has not ended")
         if event.prompt_tokens < 1 or event.max_tokens < 1:
@@ -95,6 +96,7 @@ class EngineState:
 
     def start_step(self, event: StepStarted) -> None:
         """From here until ``finish_step`` decisions are made."""
+        require_64_bits(event.step)
         if self.is_in_step or event.step <= self.step:
             last = f"step {self.step} is not finished" if self.is_in_step else f"step {self.step} was before"
             raise BrokenLawError("step", f"step {event.step} starts, but {last}")

@@ -15,7 +15,7 @@ REPLAYED_LAWS = {
     "request": "An event names a request that was added and has not ended; its id is free again after its end.",
     "queue": "A request is prefilled from waiting, or in running if it was admitted; it is decoded, preempted and "
     "given tokens in running.",
-    "counts": "The counts that an event states are those that follow from the events before it.",
+    "counts": "The counts that an event states are those that follow from the events before it, and fit into 64 bits.",
     "chunk": "A chunk starts where the cached tokens end, has at least one token and ends within the sequence.",
     "decode": "A decode computes the newest token of a sequence whose other tokens are all cached.",
     "once_a_step": "A request is scheduled at most once in a step.",
@@ -57,6 +57,9 @@ WATCHED_LAWS = {
 LAWS = REPLAYED_LAWS | WATCHED_LAWS
 
 
+MAX_NUMBER = 2**63 - 1
+
+
 class BrokenLawError(Exception):
     """A law is broken by the event in hand; ``replay`` adds where it stands."""
 
@@ -77,3 +80,10 @@ class Violation(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"step {self.step}, event {self.event}: {self.message}. {self.law}: {LAWS[self.law]}"
+
+
+def require_64_bits(*numbers: object) -> None:
+    """Raise ``BrokenLawError`` for a number that no engine counts to, and no table has room for."""
+    for number in numbers:
+        if isinstance(number, int) and number > MAX_NUMBER:
+            raise BrokenLawError("counts", f"{number} is too large: numbers go up to {MAX_NUMBER}")
