@@ -11,6 +11,7 @@ from nanovllm.errors import ConfigError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.state.pool import MAX_NUM_BLOCKS
 from sim.calibration import Calibration, read_calibration
+from sim.calibration.file import short_name
 from sim.cost_models import CostModel, Table
 from sim.cost_models.latency_tables import read_latency_tables
 
@@ -45,12 +46,13 @@ def choose_cost_model(
 def _choose_calibrated(config: Config, path: Path) -> ChosenCostModel:
     calibration = read_calibration(path)
     name = config.model or calibration.model
-    cost_model = calibration.cost_model(name)
+    is_measured_one = short_name(name) == calibration.model and not Path(name).is_dir()
+    spec = calibration.spec if is_measured_one and calibration.spec is not None else ModelSpec.find(name)
+    cost_model = calibration.cost_model(name, spec)
     _check_num_gpus(config, calibration.num_gpus)
     if config.num_kvcache_blocks == -1 and config.gpu_memory_utilization == calibration.gpu_memory_utilization:
         config = replace(config, num_kvcache_blocks=_blocks_of_pool(calibration, config.kvcache_block_size))
-    config = replace(config, model=name)
-    return ChosenCostModel(config, ModelSpec.find(name), cost_model)
+    return ChosenCostModel(replace(config, model=name), spec, cost_model)
 
 
 def _blocks_of_pool(calibration: Calibration, block_size: int) -> int:

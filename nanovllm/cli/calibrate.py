@@ -52,6 +52,7 @@ def calibrate(
             runner.config,
             model=dummy_weights or config.model,
             vocab_size=runner.vocab_size,
+            shape=runner.spec,
             reads_shared_blocks_once=runner.attention == "triton",
             sizes=Sizes(**runner.graph_sizes._asdict()),
             report=_show_count,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from nanovllm.config import Config
 from nanovllm.engine.backend import AsynchronousBackend, Backend, ObservedBackend
 from nanovllm.errors import UserError
+from nanovllm.model_spec import ModelSpec
 from sim.calibration.engine_time import measure_engine, measure_requests
 from sim.calibration.file import Calibration, short_name
 from sim.calibration.fit import fit_device, fit_engine, fit_host, fit_requests
@@ -28,6 +29,7 @@ def calibrate(
     *,
     model: str,
     vocab_size: int,
+    shape: ModelSpec | None = None,
     reads_shared_blocks_once: bool = False,
     sizes: Sizes = NO_SIZES,
     report: Callable[[int, int], object] | None = None,
@@ -35,9 +37,10 @@ def calibrate(
 ) -> Calibration:
     """Measure ``backend``, which runs ``model`` with these options (``max_model_len`` chosen), and fit its steps.
 
-    ``reads_shared_blocks_once``: leading blocks that several decodes share cost it once. ``sizes``: to what it pads
-    steps. ``report`` is called with the number of steps measured and planned. ``clock``: seconds, as a stopwatch has
-    them. Raises ``UserError`` if the options leave too few steps to measure.
+    ``shape``: the model's; the result then holds for no other, whatever its name. ``reads_shared_blocks_once``: leading
+    blocks that several decodes share cost it once. ``sizes``: to what it pads steps. ``report`` is called with the
+    number of steps measured and planned. ``clock``: seconds, as a stopwatch has them. Raises ``UserError`` if the
+    options leave too few steps to measure.
     """
     config = replace(config, num_kvcache_blocks=backend.num_kv_blocks)
     block_size = config.kvcache_block_size
@@ -60,6 +63,7 @@ def calibrate(
     engine_s = fit_engine(list(measure_engine(config)))
     return Calibration(
         model=short_name(model),
+        shape=shape,
         backend=backend.name,
         facts={
             **(backend.facts if isinstance(backend, ObservedBackend) else {}),

@@ -12,6 +12,7 @@ from nanovllm.checks import is_number
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError, CostTableError
 from nanovllm.model_config import DTYPE_BYTES
+from nanovllm.model_spec import PRESETS, ModelSpec
 from nanovllm.trace.files.packed import written_whole
 from sim.calibration.measure import MeasuredStep
 from sim.cost_models.fitted import Coefficients, Fitted, HostCoefficients, RequestCoefficients, Sizes
@@ -19,6 +20,9 @@ from sim.cost_models.misfit import Misfit
 from sim.cost_models.shape import KINDS, largest_shapes
 
 SCHEMA: Literal[2] = 2
+_SIZES = ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size")
+_PARTS = ("qk_norm", "qkv_bias", "output_bias", "mlp_bias")
+"""What of a model the time of a step depends on, beside its sizes and the type of its numbers."""
 _MEASURED = Path(__file__).with_name("measured")
 
 
@@ -42,6 +46,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     schema: Literal[2] = SCHEMA
     model: Annotated[str, msgspec.Meta(min_length=1)]
     """Its name, as ``nanovllm models`` lists it, or the last part of its path."""
+    shape: ModelSpec | None = None
+    """None if nobody told; see ``spec``."""
     backend: str
     facts: dict[str, str | int | float | bool]
     """What the backend tells of itself (card, type, versions, implementation of the attention ...), and with which
@@ -68,6 +74,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name in ("tensor_parallel_size", "gpu_memory_utilization"):
             if not is_number(self.facts.get(name, 1)):
                 raise ValueError(f"facts.{name} must be a number")
+        if self.shape is not None:
+            _check_shape(self.shape)
 
     @property
     def num_gpus(self) -> int:
@@ -79,9 +87,17 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The share of the card's memory for which ``num_blocks`` is the pool."""
         return float(self.facts.get("gpu_memory_utilization", Config.gpu_memory_utilization))
 
-    def cost_model(self, model: str) -> Fitted:
-        """The cost model for ``model``. Raises ``ConfigError`` if another one was measured."""
-        if short_name(model) != short_name(self.model):
+    @property
+    def spec(self) -> ModelSpec | None:
+        """The shape of the model; None if it is not told, and its name is not known."""
+        return self.shape or PRESETS.get(self.model)
+
+    def cost_model(self, model: str, spec: ModelSpec | None = None) -> Fitted:
+        """The cost model for ``model``, of the shape ``spec``. Raises ``ConfigError`` if a model of other sizes was
+        measured, or, where one of the two shapes is not known, one of another name."""
+        if spec is not None and self.spec is not None:
+            self._check_sizes(model, spec, self.spec)
+        elif short_name(model) != short_name(self.model):
             raise ConfigError("model", model, f"the calibration is one of {self.model}")
         block_size = self.block_size if self.reads_shared_blocks_once else None
         dtype = str(self.facts.get("dtype"))
@@ -97,6 +113,23 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             lookahead=bool(self.facts.get("lookahead", False)),
             largest=largest_shapes(step.shape for step in self.steps),
         )
+
+    def _check_sizes(self, model: str, spec: ModelSpec, measured: ModelSpec) -> None:
+        for name in (*_SIZES, *_PARTS):
+            size, measured_size = getattr(spec, name), getattr(measured, name)
+            if size != measured_size:
+                told = f"the calibration is one of {self.model}, with {name}={measured_size}; here it is {size}"
+                raise ConfigError("model", model, told)
+
+
+def _check_shape(shape: ModelSpec) -> None:
+    for name in ("max_position_embeddings", *_SIZES):
+        if getattr(shape, name) < 1:
+            raise ValueError(f"shape.{name} must be 1 or more")
+    if shape.num_heads % shape.num_kv_heads:
+        raise ValueError("shape.num_heads must be a multiple of num_kv_heads")
+    if shape.dtype not in DTYPE_BYTES:
+        raise ValueError(f"shape.dtype must be one of {', '.join(DTYPE_BYTES)}")
 
 
 def short_name(model: str) -> str:

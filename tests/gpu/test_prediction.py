@@ -44,6 +44,7 @@ def calibration(runner: ModelRunner, tmp_path_factory: pytest.TempPathFactory) -
         runner.config,
         model=MODEL,
         vocab_size=runner.vocab_size,
+        shape=runner.spec,
         reads_shared_blocks_once=runner.attention == "triton",
         sizes=Sizes(**runner.graph_sizes._asdict()),
     )

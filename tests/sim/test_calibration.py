@@ -307,9 +307,10 @@ def test_a_real_backend_is_calibrated_in_no_time() -> None:
     config = replace(config, device="cpu", max_model_len=1024)
     runner = ModelRunner(config, spec=spec)
     try:
-        found = calibrate(runner, config, model="tiny", vocab_size=spec.vocab_size)
+        found = calibrate(runner, config, model="tiny", vocab_size=spec.vocab_size, shape=runner.spec)
     finally:
         runner.close()
     assert found.facts["attention"] == "torch"
+    assert found.spec == spec
     assert found.device["decode"].step_s > 0
     assert set(found.errors) == set(KINDS)
