@@ -27,7 +27,13 @@ _OF_DEPLOYMENT: dict[str, type] = {
     "load_imbalance": float,
     "num_extrapolated_steps": int,
 }
-_OF_SEARCH: dict[str, type] = {"highest_rate": float, "lowest_failing_rate": float, "num_simulations": int}
+_OF_SEARCH: dict[str, type] = {
+    "highest_rate": float,
+    "lowest_failing_rate": float,
+    "num_simulations": int,
+    "search_window_s": float,
+    "rate_drift": float,
+}
 
 
 def _types() -> dict[str, type]:

@@ -52,13 +52,16 @@ class Deployment:
         check_name("router", self.router, ROUTERS)
 
 
+DEFAULT_RATE_TOLERANCE = 0.02
+
+
 @dataclass(frozen=True, kw_only=True)
 class RateSearch:
     """Whether the cell is one run, or a search for the highest rate that a service level objective allows."""
 
     find_rate: float | None = None
     """The share of the requests that must meet the objective."""
-    rate_tolerance: float = 0.02
+    rate_tolerance: float = DEFAULT_RATE_TOLERANCE
     """The search ends when the lowest rate that failed is at most so much above the highest that did not."""
 
     def __post_init__(self) -> None:
@@ -82,8 +85,6 @@ class CellSettings:
 SLO_NAMES = {option: limit for limit, option in SLO_OPTIONS.items()}
 """Settings that are limits, and the fields of ``Slo`` that they stand for."""
 
-DEFAULT_SEARCH_DURATION_S = 60.0
-"""So long requests come at each rate of a search, unless it is told otherwise."""
 _LOADS: dict[str, type] = {"workload": FileLoad, "num_sessions": SessionsLoad, "num_agents": AgentsLoad}
 """What kind of load a setting chooses; without one of them, requests are drawn."""
 _GROUPS: tuple[type, ...] = (Config, Deployment, FileLoad, DrawnLoad, SessionsLoad, AgentsLoad, RateSearch)
@@ -171,14 +172,11 @@ def check_settings(settings: Mapping[str, Value]) -> CellSettings:
 
 
 def _with_defaults(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """A search begins at some rate, and draws requests for the same time at each: of a fixed number, all would be there
-    before a queue has grown, if only they came fast enough."""
+    """A search begins at some rate. Unless a number of requests is given, they come for a time (``steady_rate``)."""
     chosen = dict(settings)
     is_drawn = all(chosen.get(name) is None for name in _LOADS)
     if chosen.get("find_rate") is not None and is_drawn and chosen.get("arrivals") is None:
         chosen["rate"] = 1.0 if chosen.get("rate") is None else chosen["rate"]
-        if chosen.get("num_requests") is None and chosen.get("load_duration_s") is None:
-            chosen["load_duration_s"] = DEFAULT_SEARCH_DURATION_S
     return chosen
 
 

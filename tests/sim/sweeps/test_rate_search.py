@@ -15,9 +15,9 @@ from sim.sweeps.rate_search import (
     HIGHEST_START,
     LOWEST_START,
     MAX_DOUBLINGS,
-    MAX_OVERLOAD,
     MIN_BUSY_SHARE,
     FoundRate,
+    Steps,
     find_highest_rate,
 )
 from sim.workload import WorkloadRequest, write_workload
@@ -27,34 +27,44 @@ def search(
     limit: float,
     start: float = 1.0,
     tolerance: float = 0.01,
-    served: float = math.inf,
+    fullest: float = math.inf,
     request_s: float = math.inf,
     emptiest: float = 0.0,
+    steps: Steps | None = None,
 ) -> FoundRate[float]:
-    """Of a server that meets its objective up to ``limit`` and needs ``request_s`` for each request; below the rate
-    ``emptiest`` none comes. The run is the rate itself."""
+    """Of a server that meets its objective up to ``limit``, is full at the rate ``fullest`` and needs ``request_s`` for
+    each request; below the rate ``emptiest`` none comes. The run is the rate itself."""
     return find_highest_rate(
         lambda rate: rate,
         lambda rate: rate <= limit,
-        served_rate=lambda rate: min(rate, served),
+        is_unlimited=lambda rate: rate >= fullest,
         busy_share=lambda rate: min(1.0, rate * request_s),
         is_empty=lambda rate: rate < emptiest,
         start=start,
         tolerance=tolerance,
+        steps=steps,
     )
 
 
-@given(st.floats(1e-4, 1e4), st.floats(1e-2, 1e2), st.floats(0.001, 1))
-def test_the_limit_lies_between_the_rates_that_are_found(limit: float, start: float, tolerance: float) -> None:
-    found = search(limit, start, tolerance)
+STEPS = st.builds(Steps, first=st.floats(1.001, 2), most=st.sampled_from([2.0, 2.0**32]))
+
+
+@given(st.floats(1e-4, 1e4), st.floats(1e-2, 1e2), st.floats(0.001, 1), STEPS)
+def test_the_limit_lies_between_the_rates_that_are_found(
+    limit: float, start: float, tolerance: float, steps: Steps
+) -> None:
+    found = search(limit, start, tolerance, steps=steps)
     assert found.lowest_failing_rate is not None
+    assert found.highest_rate is not None
     assert found.highest_rate <= limit < found.lowest_failing_rate <= found.highest_rate * (1 + tolerance)
     assert found.run == found.highest_rate
-    assert found.num_simulations <= MAX_DOUBLINGS + 2 + math.ceil(math.log2(math.log(2) / math.log1p(tolerance)) + 1)
+    assert found.num_simulations <= 60
 
 
 def test_few_simulations_are_needed() -> None:
     assert search(5.0).num_simulations == 1 + 3 + 7  # the start, three doublings, 2 halved until it is below 1.01
+    assert search(5.0, 4.98, steps=Steps(first=1.01)).num_simulations == 1 + 1, "where the limit is known, nearly"
+    assert search(2.0**60, steps=Steps(most=2.0**32)).num_simulations == 1 + 6 + 12, "where no step is too long"
 
 
 def test_none_if_even_a_lone_request_fails() -> None:
@@ -81,6 +91,7 @@ def test_a_rate_at_which_nobody_comes_has_not_failed() -> None:
 def test_the_limit_is_found_from_wherever_a_search_may_begin(start: float, limit: float) -> None:
     found = search(limit, start)
     assert found.lowest_failing_rate is not None
+    assert found.highest_rate is not None
     assert found.highest_rate <= limit < found.lowest_failing_rate <= found.highest_rate * 1.01
 
 
@@ -97,7 +108,7 @@ def test_an_objective_that_nobody_meets_is_no_failure(load: dict[str, Any]) -> N
 
 
 def test_a_search_that_begins_where_no_request_comes_fails() -> None:
-    row = run_cell(Sweep(settings={"find_rate": 0.9, "slo_ttft": 1, "rate": 1e-5}).cells()[0])
+    row = run_cell(Sweep(settings={"find_rate": 0.9, "slo_ttft": 1, "rate": 1e-5, "load_duration_s": 60}).cells()[0])
     assert row["error"] == "rate=1e-05 is not allowed: no request comes in load_duration_s, begin with a higher one"
 
 
@@ -121,10 +132,9 @@ def test_a_search_begins_at_a_rate_that_leads_somewhere(rate: float) -> None:
         Sweep(settings={**settings, "find_rate": 0.5})
 
 
-def test_it_stops_where_no_queue_would_make_it_fail() -> None:
-    found = search(math.inf, served=3.0)
-    assert found.lowest_failing_rate is None
-    assert MAX_OVERLOAD * 3.0 < found.highest_rate <= 2 * MAX_OVERLOAD * 3.0
+def test_it_stops_where_no_rate_is_too_high() -> None:
+    found = search(math.inf, fullest=3.0)
+    assert (found.highest_rate, found.lowest_failing_rate, found.run) == (None, None, 4.0)
 
 
 def test_a_cell_that_searches_tells_of_the_run_at_the_limit() -> None:
@@ -140,15 +150,6 @@ def test_a_cell_that_searches_tells_of_the_run_at_the_limit() -> None:
         assert (figures["slo_attainment"] >= 0.9) is is_met
         if is_met:
             assert figures["time_to_first_token_p99_s"] == row["time_to_first_token_p99_s"]
-
-
-def test_a_search_draws_for_a_time_unless_told_how_many() -> None:
-    settings = {"slo_ttft": 0.2, "find_rate": 0.9}
-    keys = {
-        Sweep(settings={**settings, **more}).cells()[0].key
-        for more in ({}, {"load_duration_s": 60}, {"num_requests": 100})
-    }
-    assert len(keys) == 2
 
 
 @pytest.mark.parametrize("search_for", [0.5, 1.0])
