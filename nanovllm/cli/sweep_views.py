@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nanovllm.cli.console import print_line, print_table
 from nanovllm.cli.metrics_table import duration, significant
+from nanovllm.cli.sweep_notes import is_search, print_notes
 from nanovllm.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ def _share(value: float) -> str:
     return f"{value:.1%}"
 
 
+def _change(value: float) -> str:
+    return f"{value:+.1%}"
+
+
 def _count(value: float) -> str:
     return f"{value:,}"
 
@@ -35,6 +40,7 @@ def _count(value: float) -> str:
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "highest_rate": ("highest rate", _per_second),
     "lowest_failing_rate": ("fails at", _per_second),
+    "rate_drift": ("drift", _change),
     THROUGHPUT: ("output tokens/s", _per_second),
     "time_to_first_token_p50_s": ("first token p50", duration),
     LATENCY: ("p99", duration),
@@ -43,6 +49,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "slo_attainment": ("met the SLO", _share),
     "goodput_requests_per_s": ("goodput/s", _per_second),
     "hit_rate": ("hits", _share),
+    "num_rejected": ("refused", _count),
     "num_preemptions": ("preemptions", _count),
     "peak_kv_use": ("KV peak", _share),
     "num_extrapolated_steps": ("extrapolated steps", _count),
@@ -70,7 +77,7 @@ def print_rows(result: SweepResult, sort: str | None, limit: int) -> None:
     from rich.text import Text
 
     rows = _sorted(result.rows, sort)
-    shown = [column for column in COLUMNS if column == THROUGHPUT or any(row[column] for row in rows)]
+    shown = [column for column in COLUMNS if _is_shown(column, rows)]
     table = Table(*result.sweep.varied, *(COLUMNS[column][0] for column in shown))
     for index, column in enumerate(table.columns):
         is_setting = index < len(result.sweep.varied)
@@ -84,6 +91,13 @@ def print_rows(result: SweepResult, sort: str | None, limit: int) -> None:
     counts += [f"{result.num_reused:,} from the store" if result.num_reused else ""]
     counts += [f"the first {limit:,} are shown" if len(rows) > limit else ""]
     print_line(", ".join(filter(None, counts)))
+    print_notes(rows)
+
+
+def _is_shown(column: str, rows: Sequence[Row]) -> bool:
+    if column == THROUGHPUT or any(row[column] for row in rows):
+        return True
+    return column == "highest_rate" and any(map(is_search, rows))
 
 
 def _sorted(rows: list[Row], sort: str | None) -> list[Row]:
@@ -101,6 +115,8 @@ def _sorted(rows: list[Row], sort: str | None) -> list[Row]:
 def _cell(row: Row, column: str) -> str:
     if row["status"] == "failed":
         return "failed" if column == THROUGHPUT else ""
+    if column == "highest_rate" and row[column] is None and is_search(row):
+        return "any"
     return "–" if row[column] is None else COLUMNS[column][1](row[column])
 
 

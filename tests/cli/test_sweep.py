@@ -66,6 +66,48 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(run: RunCommand) -> None
     assert outcome.err.count("\n") == 5
 
 
+def test_a_cell_none_of_whose_requests_can_run_fails(run: RunCommand) -> None:
+    outcome = run("sweep", *words_of({**SETTINGS, "num_kvcache_blocks": 1}), "--jobs", 1)
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: none of the requests can run; request 0: ")
+
+
+def test_requests_that_are_refused_are_told(run: RunCommand) -> None:
+    settings = {**SETTINGS, "num_kvcache_blocks": 5, "slo_ttft": 10}
+    outcome = run("sweep", *words_of(settings), "--jobs", 1, "--vary", "policy=prefill_first,mixed")
+    assert (outcome.code, outcome.out.count("│ refused")) == (0, 0)
+    assert "refused" in outcome.out.splitlines()[1]
+    num_refused = json.loads(run("sweep", *words_of(settings), "--jobs", 1, "--json").out)["num_rejected"]
+    assert 0 < num_refused < 8
+    assert outcome.err == (
+        f"note: {2 * num_refused} requests were refused in 2 of 2 cells, and count as requests that got nothing\n"
+    )
+
+
+SEARCH = {"gpu": "l4", "prompt_len": 200, "output_len": 40, "find_rate": 0.9, "rate_tolerance": 0.1}
+
+
+def test_a_limit_that_there_is_not_is_told_as_such(run: RunCommand) -> None:
+    lengths = ["--vary", "output_len=30,40", "--jobs", 1]
+    settings = {name: value for name, value in SEARCH.items() if name != "output_len"}
+    outcome = run("sweep", *words_of({**settings, "slo_tpot": 60, "load_duration_s": 3}), *lengths)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.count(" any ") == 2
+    assert "fails at" not in outcome.out
+
+
+def test_limits_that_are_not_steady_are_told(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = {"slo_ttft": 0.2, "slo_tpot": 0.03}
+    short = run("sweep", *words_of({**SEARCH, **objective, "load_duration_s": 3, "rate": 4}), "--jobs", 1)
+    assert short.err.startswith("note: in 1 of 1 cell requests come for less than 10 times as long as one lives: ")
+    monkeypatch.setattr("sim.sweeps.steady_rate.FIRST_WINDOW_S", 2.0)
+    monkeypatch.setattr("sim.sweeps.steady_rate.LONGEST_WINDOW_S", 4.0)
+    monkeypatch.setattr("sim.sweeps.steady_rate.MIN_REQUESTS", 10)
+    moving = run("sweep", *words_of({**SEARCH, **objective, "rate_tolerance": 0.001, "rate": 4}), "--jobs", 1)
+    assert moving.err.startswith("note: in 1 of 1 cell the limit still moved when requests came for twice as long")
+    assert "drift" in moving.out
+
+
 def test_a_store_is_gone_on_with_and_tells_its_sweep(run: RunCommand, tmp_path: Path) -> None:
     store = tmp_path / "store"
     first = run("sweep", *TWO_BY_TWO, "--store", store)

@@ -1,0 +1,66 @@
+"""What a table of a sweep does not say by itself: requests that were refused, limits that are not to be relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from nanovllm.cli.console import print_note
+
+if TYPE_CHECKING:
+    from sim.sweeps import Row
+
+MIN_LIVES = 10
+"""Of a request, that a search should see requests come for."""
+
+
+def is_search(row: Row) -> bool:
+    """Whether a row is of a search for a rate that came to an end."""
+    return row["status"] == "completed" and row.get("find_rate") is not None
+
+
+def print_notes(rows: Sequence[Row]) -> None:
+    """A line on standard error for each kind of thing worth knowing of the rows."""
+    for note in _notes(rows):
+        print_note(note)
+
+
+def _notes(rows: Sequence[Row]) -> Iterator[str]:
+    refusing = [row for row in rows if row["num_rejected"]]
+    if refusing:
+        num_refused = sum(row["num_rejected"] for row in refusing)
+        requests = "1 request was" if num_refused == 1 else f"{num_refused:,} requests were"
+        yield f"{requests} refused in {_of(refusing, rows)}, and count as requests that got nothing"
+    searches = [row for row in rows if is_search(row)]
+    if moving := [row for row in searches if _still_moves(row)]:
+        yield (
+            f"in {_of(moving, searches)} the limit still moved when requests came for twice as long (rate_drift): one "
+            "of still more time may lie further that way; load_duration_s sets the time"
+        )
+    if short := [row for row in searches if _is_short(row)]:
+        yield (
+            f"in {_of(short, searches)} requests come for less than {MIN_LIVES} times as long as one lives: a longer "
+            "load_duration_s will show a lower limit"
+        )
+
+
+def _still_moves(row: Row) -> bool:
+    from sim.sweeps.settings import DEFAULT_RATE_TOLERANCE
+
+    drift: float = row["rate_drift"] or 0.0
+    tolerance: float = row.get("rate_tolerance", DEFAULT_RATE_TOLERANCE)
+    return abs(drift) > tolerance
+
+
+def _is_short(row: Row) -> bool:
+    """Whether the time for which requests come was chosen, and does not tell much. (Of a limit only: where there is
+    none, time makes no difference.)"""
+    window_s, life_s = row["search_window_s"], row["end_to_end_p50_s"]
+    if not row["highest_rate"] or window_s is None or life_s is None or row["rate_drift"] is not None:
+        return False
+    return bool(window_s < MIN_LIVES * life_s)
+
+
+def _of(some: Sequence[Row], rows: Sequence[Row]) -> str:
+    noun = "cell" if len(rows) == 1 else "cells"
+    return f"{len(some):,} of {len(rows):,} {noun}"
