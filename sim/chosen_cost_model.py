@@ -14,6 +14,7 @@ from sim.calibration import Calibration, read_calibration
 from sim.calibration.file import short_name
 from sim.cost_models import CostModel, Table
 from sim.cost_models.latency_tables import read_latency_tables
+from sim.measured_times import as_measured
 
 
 class ChosenCostModel(NamedTuple):
@@ -34,9 +35,9 @@ def choose_cost_model(
     if table is not None:
         tables = read_latency_tables(table)
         spec = ModelSpec.find(config.model or tables.model)
-        _check_num_gpus(config, 1)
         cost_model = Table.of_vllm(tables, spec, config.max_num_seqs)
-        return ChosenCostModel(replace(config, model=config.model or tables.model), spec, cost_model)
+        config = replace(config, model=config.model or tables.model)
+        return ChosenCostModel(as_measured(config, cost_model), spec, cost_model)
     if calibration is not None:
         return _choose_calibrated(config, calibration)
     config = replace(config, model=config.model or default_model)
@@ -49,19 +50,12 @@ def _choose_calibrated(config: Config, path: Path) -> ChosenCostModel:
     is_measured_one = short_name(name) == calibration.model and not Path(name).is_dir()
     spec = calibration.spec if is_measured_one and calibration.spec is not None else ModelSpec.find(name)
     cost_model = calibration.cost_model(name, spec)
-    _check_num_gpus(config, calibration.num_gpus)
     if config.num_kvcache_blocks == -1 and config.gpu_memory_utilization == calibration.gpu_memory_utilization:
         config = replace(config, num_kvcache_blocks=_blocks_of_pool(calibration, config.kvcache_block_size))
-    return ChosenCostModel(replace(config, model=name), spec, cost_model)
+    return ChosenCostModel(as_measured(replace(config, model=name), cost_model), spec, cost_model)
 
 
 def _blocks_of_pool(calibration: Calibration, block_size: int) -> int:
     """As many as hold the tokens for which there was room."""
     num_tokens = calibration.num_blocks * calibration.block_size
     return min(max(1, num_tokens // block_size), MAX_NUM_BLOCKS)
-
-
-def _check_num_gpus(config: Config, measured: int) -> None:
-    if config.tensor_parallel_size != measured:
-        allowed = f"{measured}, as when the times were measured; the roofline knows other sizes"
-        raise ConfigError("tensor_parallel_size", config.tensor_parallel_size, allowed)

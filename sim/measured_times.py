@@ -12,16 +12,19 @@ from sim.hardware import GPU, GPUS, find_gpu, find_measured_gpu
 
 DEFAULT_GPU = "h200"
 """Where nothing else tells the card."""
+_WHY = "as when the times were measured; the roofline knows others"
 
 
 def as_measured(config: Config, cost_model: CostModel | None) -> Config:
     """``config`` with the type and the lookahead of measured times, where it leaves them open. Without measured times,
-    lookahead is off then. Raises ``ConfigError`` for another type than the measured one."""
+    lookahead is off then. Raises ``ConfigError`` for another type, or another number of cards, than the measured."""
     if not isinstance(cost_model, MeasuredCostModel):
         return replace(config, lookahead=bool(config.lookahead))
-    dtype = cost_model.dtype
+    num_gpus, dtype = cost_model.num_gpus, cost_model.dtype
+    if config.tensor_parallel_size != num_gpus:
+        raise ConfigError("tensor_parallel_size", config.tensor_parallel_size, f"{num_gpus}, {_WHY}")
     if dtype is not None and config.dtype not in ("auto", dtype):
-        raise ConfigError("dtype", config.dtype, f"{dtype}, as when the times were measured; the roofline knows others")
+        raise ConfigError("dtype", config.dtype, f"{dtype}, {_WHY}")
     lookahead = cost_model.lookahead if config.lookahead is None else config.lookahead
     return replace(config, dtype=dtype or config.dtype, lookahead=lookahead)
 
@@ -45,7 +48,7 @@ def _find_measured_card(given: GPU | None, hardware: str | None) -> GPU | None:
     if not given.is_called(hardware):
         card = find_measured_gpu(hardware)
         allowed = "none" if card is None else card.name
-        told = f"{allowed}, as the times were measured on {hardware!r}; the roofline knows other cards"
+        told = f"{allowed}, as the times were measured on {hardware!r}; the roofline knows others"
         raise ConfigError("gpu", given.name, told)
     return given
 

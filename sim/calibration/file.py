@@ -109,6 +109,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             misfit=self.misfit,
             block_size=block_size,
             hardware=str(self.facts["device"]) if "device" in self.facts else None,
+            num_gpus=self.num_gpus,
             dtype=dtype if dtype in DTYPE_BYTES else None,
             lookahead=bool(self.facts.get("lookahead", False)),
             largest=largest_shapes(step.shape for step in self.steps),

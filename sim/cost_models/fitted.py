@@ -182,6 +182,7 @@ class Fitted:
     simulation puts its own, see ``for_block_size``."""
     hardware: str | None = None
     """On which the steps were measured, see ``MeasuredCostModel``."""
+    num_gpus: int = 1
     dtype: str | None = None
     lookahead: bool = False
     largest: Mapping[str, StepShape] = field(default_factory=dict)

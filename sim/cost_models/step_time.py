@@ -102,6 +102,11 @@ class MeasuredCostModel(CostModel, Protocol):
         ...
 
     @property
+    def num_gpus(self) -> int:
+        """So many of them shared each layer."""
+        ...
+
+    @property
     def dtype(self) -> str | None:
         """The type of the weights and the KV, as ``ModelSpec`` has it; None if nobody told."""
         ...

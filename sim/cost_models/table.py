@@ -63,6 +63,11 @@ class Table:
         return self.tables.gpu
 
     @property
+    def num_gpus(self) -> int:
+        """See ``MeasuredCostModel``. Tables of several have files of their own, which are not read."""
+        return 1
+
+    @property
     def dtype(self) -> str | None:
         """See ``MeasuredCostModel``."""
         return self.tables.dtype

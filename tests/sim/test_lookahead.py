@@ -61,7 +61,7 @@ def test_without_it_one_waits_for_the_other() -> None:
 class MeasuredAhead(HostAndGpu):
     """Measured with an engine that looks ahead."""
 
-    hardware, dtype, lookahead = "NVIDIA H200", "bfloat16", True
+    hardware, num_gpus, dtype, lookahead = "NVIDIA H200", 1, "bfloat16", True
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,15 @@ def test_a_roofline_knows_its_card_too(gpu: str) -> None:
     assert (pool_of(result), result.facts["hardware"]) == (num_kv_blocks_that_fit(CONFIG, QWEN, GPUS[gpu]), gpu)
 
 
+@pytest.mark.parametrize(("measured", "asked"), [(1, 2), (2, 1), (2, 4)])
+def test_times_of_another_number_of_cards_are_refused(measured: int, asked: int) -> None:
+    cost_model = fitted(device="NVIDIA L4", tensor_parallel_size=measured)
+    config = replace(CONFIG, tensor_parallel_size=measured)
+    assert simulate(config, LOAD, cost_model=cost_model).metrics.num_completed == 1
+    with pytest.raises(ConfigError, match=rf"^tensor_parallel_size={asked} is not allowed: {measured}, as when the"):
+        simulate(replace(config, tensor_parallel_size=asked), LOAD, cost_model=cost_model)
+
+
 # ---- the type of numbers -------------------------------------------------------------------------------------
 
 
