@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from nanovllm.checks import MAX_TOKEN_ID, is_whole_number
 from nanovllm.errors import ModelError
 from nanovllm.runner.builtin_models import BUILTIN_MODELS, build_builtin_model
 from nanovllm.runner.weights import weight_files
@@ -45,12 +46,12 @@ def read_eos_token_ids(directory: Path) -> frozenset[int]:
             continue
         try:
             value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise ModelError(f"{path}: is not a JSON object ({error})") from None
         if value is None:
             continue
         ids = value if isinstance(value, list) else [value]
-        if not all(isinstance(token, int) and token >= 0 for token in ids):
+        if not all(is_whole_number(token, 0, MAX_TOKEN_ID) for token in ids):
             raise ModelError(f"{path}: eos_token_id={value!r} is not allowed: a token id or several are needed")
         return frozenset(ids)
     return frozenset()

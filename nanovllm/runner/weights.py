@@ -109,10 +109,10 @@ def weight_files(directory: Path) -> list[Path]:
         return [_existing(directory / SINGLE_FILE, f"(nor {INDEX_FILE}); only safetensors weights can be loaded")]
     try:
         weight_map = json.loads(index_path.read_text(encoding="utf-8"))["weight_map"]
-        names = sorted(set(weight_map.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        paths = [directory / name for name in sorted(set(weight_map.values()))]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index_path}: has no readable weight_map ({error!r})") from None
-    return [_existing(directory / name, f"but {INDEX_FILE} names it") for name in names]
+    return [_existing(path, f"but {INDEX_FILE} names it") for path in paths]
 
 
 def _existing(path: Path, reason: str) -> Path:

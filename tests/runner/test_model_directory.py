@@ -84,7 +84,14 @@ def test_eos_token_ids(
     assert read_eos_token_ids(tmp_path) == expected
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"eos_token_id": "</s>"}', '{"eos_token_id": [-1]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", "[" * 10**5, '{"eos_token_id": "</s>"}', '{"eos_token_id": [-1]}'),
+        *('{"eos_token_id": true}', '{"eos_token_id": 4294967296}', '{"eos_token_id": [[1]]}'),
+    ],
+    ids=lambda text: text[:30],
+)
 def test_wrong_generation_config(text: str, tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text(text)
     with pytest.raises(ModelError, match=r"generation_config.json: "):

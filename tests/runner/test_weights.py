@@ -72,7 +72,11 @@ def test_missing_shard_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"{lost}: does not exist but {INDEX_FILE} names it"
 
 
-@pytest.mark.parametrize("index", ["{", "[]", '{"weights": {}}', '{"weight_map": [1]}'])
+@pytest.mark.parametrize(
+    "index",
+    ["{", "[]", "[" * 10**5, '{"weights": {}}', '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'],
+    ids=lambda index: index[:30],
+)
 def test_unreadable_index(index: str, llama: Path, tmp_path: Path) -> None:
     (tmp_path / INDEX_FILE).write_text(index)
     with pytest.raises(ModelError, match=f"{INDEX_FILE}: has no readable weight_map"):
