@@ -1,4 +1,4 @@
-"""Names for cells that last: the same settings, files and version of the program have the same name, on any machine."""
+"""Names for cells that last: the same settings, files and program have the same name, on any machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import xxhash
 
 from nanovllm.errors import UserError
 from nanovllm.own_classes import is_class_name, source_file
-from nanovllm.version import __version__
 from sim.calibration import calibration_file
+from sim.sweeps.program import program_digest
 from sim.sweeps.settings import CellSettings, Value, check_settings
-
-SCHEMA = 2
-"""Of what a cell's figures are. Another number, other keys: nothing stored before is taken for an answer."""
 
 
 class FileDigests:
@@ -34,12 +31,13 @@ class FileDigests:
 
 def cell_key(settings: Mapping[str, Value], digests: FileDigests) -> str:
     """The key of the cell with these settings. A default that is spelled out makes no other key, nor does their order
-    or the name of a file. (Settings that cannot be together have a key of what is told.)"""
+    or the name of a file; a change in the program's own sources does. (Settings that cannot be together have a key of
+    what is told.)"""
     try:
         content = _canonical(check_settings(settings), digests)
     except UserError:
         content = dict(settings)
-    whole = {"schema": SCHEMA, "version": __version__, "cell": content}
+    whole = {"program": program_digest(), "cell": content}
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(whole, order="sorted"))[:16]
 
 

@@ -26,7 +26,7 @@ class Cell:
     """One place of a sweep: one simulation, or one search for a rate."""
 
     key: str
-    """Names it for good: equal settings, files and version have equal keys, whatever sweep they are part of."""
+    """Names it for good: equal settings, files and program have equal keys, whatever sweep they are part of."""
     settings: Mapping[str, Value]
     """What the sweep sets, without defaults."""
 
