@@ -110,7 +110,7 @@ class Table:
 
     def _attention_s(self, shape: StepShape) -> float:
         """Of one layer. Several chunks count as one of as many tokens, after so many that pairs of a new token and one
-        before it are as many."""
+        that it sees are as many; after none, if that one has more pairs by itself."""
         num_decodes, chunk, prefix = shape.num_decodes, shape.chunk_tokens, shape.equivalent_prefix
         if not num_decodes:
             return self.tables.attention(0, chunk, prefix, 0)

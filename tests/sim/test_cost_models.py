@@ -164,10 +164,13 @@ def test_the_pool_is_what_is_left_of_the_memory() -> None:
     assert num_kv_blocks_that_fit(config, QWEN, CARD) == left // (16 * 114_688)
 
 
-def test_the_pool_is_close_to_that_of_a_real_engine() -> None:
-    # vLLM 0.19 found room for 36,578 blocks, at its default of 0.92 of the memory (LLMServingSim 2.0's run).
-    config = Config(kvcache_block_size=16, max_num_batched_tokens=2048, max_num_seqs=128, gpu_memory_utilization=0.92)
-    assert num_kv_blocks_that_fit(config, LLAMA, GPUS["rtx-pro-6000"]) == pytest.approx(36_578, rel=0.01)
+@pytest.mark.parametrize(("share", "num_blocks"), [(0.92, 36_695), (0.9, 35_716)])
+def test_the_pool_is_close_to_that_of_a_real_engine(share: float, num_blocks: int) -> None:
+    """vLLM 0.19 found room for 36,578 blocks, at its default of 0.92 of the memory (LLMServingSim 2.0's run); ours is
+    0.9."""
+    config = Config(kvcache_block_size=16, max_num_batched_tokens=2048, max_num_seqs=128, gpu_memory_utilization=share)
+    assert num_kv_blocks_that_fit(config, LLAMA, GPUS["rtx-pro-6000"]) == num_blocks
+    assert num_blocks == pytest.approx(36_578, rel=0.01 if share == 0.92 else 0.03)
 
 
 def test_a_model_that_does_not_fit() -> None:

@@ -65,6 +65,15 @@ def test_chunks_count_as_one_with_as_many_pairs(directory: Path) -> None:
     assert step_us(directory, short) == pytest.approx(dense_us(40, 2) + 2 * 10 * 40)
 
 
+@pytest.mark.parametrize("lengths", [(10, 10, 10, 10), (2, 38), (25, 15)])
+def test_new_prompts_count_as_one_prompt_of_all_their_tokens(directory: Path, lengths: tuple[int, ...]) -> None:
+    several = scheduled(*((0, length) for length in lengths), is_prefill=True)
+    assert StepShape.of(several).equivalent_prefix == 0
+    one = scheduled((0, 40), is_prefill=True)
+    num_more = len(lengths) - 1  # rows of the head, 1 us each
+    assert step_us(directory, several) == pytest.approx(step_us(directory, one) + num_more)
+
+
 def test_steps_are_padded_to_the_graphs_that_exist(directory: Path) -> None:
     three, four = (scheduled(*[(499, 1)] * num, is_prefill=False) for num in (3, 4))
     assert step_us(directory, three, graph_sizes=(1, 2, 4)) == pytest.approx(dense_us(4, 3) + 2 * (3000 + 500))
