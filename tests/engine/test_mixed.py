@@ -52,6 +52,13 @@ def test_12_admission_by_the_next_chunk_thrashes() -> None:
     assert result.num_computed_tokens == 93
 
 
+def test_12_what_the_prefix_cache_keeps_need_not_be_computed_again() -> None:
+    """The same as admitted by the whole prompt: what is lost is found again before anybody takes it."""
+    result = run_mixed(scenarios.NEXT_CHUNK_ONLY, admit_by="chunk")
+    assert result.preemptions == [(6, 1)]
+    assert result.num_computed_tokens == 47
+
+
 def test_13_a_cap_lets_others_in_beside_a_long_prompt() -> None:
     """Steps count from 0. The cap binds only while the short request is there."""
     without = run_mixed(scenarios.LONG_PROMPT)
@@ -91,6 +98,16 @@ def test_a_prompt_without_blocks_waits_for_those_that_are_in_the_step() -> None:
     assert result.chunks_of(0) == [(0, "0+4"), (1, "4+4"), (6, "8+4"), (7, "12+4")]
     assert [step.held for step in result.steps[:7]] == [[], [], *[[(0, "no_blocks")]] * 4, []]
     assert result.preemptions == [(6, 1)]
+
+
+def test_only_the_tail_is_asked_for_blocks() -> None:
+    """Request 1 needs a block. Behind it 2 has some and is not in the step, but the last, 3, is: both prompts wait."""
+    lines = ((1, 16, 0), (12, 2, 1), (12, 2, 1), (1, 12, 1))
+    options = {"admit_by": "chunk", "max_prefill_tokens_per_request": 4, "enable_prefix_caching": False}
+    result = run_mixed(Scenario(0, "", "", lines, num_blocks=6, max_num_batched_tokens=32), **options)
+    step = result.steps[3]
+    assert (step.decoded, step.held) == ([0, 3], [(1, "no_blocks"), (2, "no_blocks")])
+    assert all(number > 3 for number, _ in result.preemptions)
 
 
 def test_the_watermark_holds_new_requests_only() -> None:

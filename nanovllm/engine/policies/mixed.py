@@ -5,7 +5,7 @@ in the order of their admission. A step
 
 1. decodes: all that can, in that order. Who needs a block preempts from the tail;
 2. continues prompts: each by what is left of the budget, or by its cap. Blocks are taken chunk by chunk. Here too one
-   preempts from the tail, but nobody that is in this step already: it rather waits for the next;
+   preempts from the tail, but where the tail is in this step already, one waits for the next, whoever stands between;
 3. admits from ``waiting``, unless somebody was preempted: room that was made is for those who run.
 
 This is what vLLM and Sarathi-Serve (https://arxiv.org/abs/2403.02310) call chunked prefill.
@@ -158,8 +158,8 @@ class MixedScheduler(Scheduler):
             del self._prefilling[seq]
 
     def _make_room(self, seq: Sequence, num_blocks: int, order: list[Sequence]) -> bool:
-        """Preempt from the end of ``order`` for ``seq`` until so many blocks are free. False: those left behind it
-        are in this step already, or there are none."""
+        """Preempt from the end of ``order`` for ``seq`` until so many blocks are free. False: the last one left is in
+        this step already, or it is ``seq``."""
         while self.block_manager.num_free_blocks < num_blocks:
             if order[-1] is seq or order[-1].num_scheduled_tokens:
                 return False
