@@ -21,11 +21,11 @@ class WorkloadInput:
     format: str = "auto"
     """One of ``FORMATS``. auto: told by the file's first line."""
     skip: int = 0
-    """Leave out so many requests at the beginning."""
+    """Leave out so many requests at the beginning; the first one kept arrives at 0."""
     limit: int | None = None
     """Take at most so many requests."""
     start_s: float = 0.0
-    """Only what comes from so many seconds on."""
+    """Only what comes from so many seconds on; the first one kept arrives at 0."""
     end_s: float | None = None
     """Only what comes before so many seconds."""
     rate_scale: float = 1.0

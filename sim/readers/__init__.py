@@ -4,7 +4,8 @@ Every reader takes ``start_s`` and ``end_s`` (only what came from so many second
 so many), ``skip`` and ``limit`` (of these leave out so many, then give at most so many), ``rate_scale`` (2 lets the
 requests come twice as fast) and ``max_tokens``. Traces tell how many tokens were generated. By default that
 is each request's ``max_tokens``; with ``max_tokens=N`` the scheduler is told N of all of them, and the real length
-stays hidden from it. The first request kept arrives at time 0; a request's id is its number in the trace.
+stays hidden from it. The first request kept arrives at time 0; a request's id is its number in the trace. A part of a
+workload file (``any_format``) is cut in the same way.
 """
 
 from __future__ import annotations

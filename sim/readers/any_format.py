@@ -83,8 +83,9 @@ def _nothing_left(path: Path) -> WorkloadError:
 
 
 def _part_of(requests: list[WorkloadRequest], part: Slice, rate_scale: float) -> list[WorkloadRequest]:
-    """Requests that come in the span of time, which begins at 0 then, and faster. What waits for others is where they
-    are: left out if one of them is. How long after them it comes is not the workload's rate, and stays."""
+    """Requests that come in the span of time, and faster. Where a beginning is left out, the first one kept arrives at
+    0, as the first of a public trace does. What waits for others is where they are: left out if one of them is. How
+    long after them it comes is not the workload's rate, and stays."""
     if part.start_s or part.end_s is not None:
         if requests[0].arrival_step is not None:
             option = "start_s" if part.start_s else "end_s"
@@ -92,9 +93,9 @@ def _part_of(requests: list[WorkloadRequest], part: Slice, rate_scale: float) ->
         in_span = (request for request in requests if request.after or part.has(request.arrival or 0.0))
         requests = list(_with_all_awaited(in_span))
     requests = list(islice(_with_all_awaited(requests[part.skip :]), part.limit))
-    if rate_scale == 1.0 and not part.start_s:
-        return requests
-    return [_moved(request, part.start_s, rate_scale) for request in requests]
+    if requests and (part.start_s or part.skip):
+        requests = _from_the_start(requests)
+    return requests if rate_scale == 1.0 else [_sped_up(request, rate_scale) for request in requests]
 
 
 def _with_all_awaited(requests: Iterable[WorkloadRequest]) -> Iterator[WorkloadRequest]:
@@ -117,7 +118,21 @@ def detect_format(path: Path) -> str:
     return next((name for mark, name in _MARKS.items() if mark in fields), "workload")
 
 
-def _moved(request: WorkloadRequest, start_s: float, rate_scale: float) -> WorkloadRequest:
+def _from_the_start(requests: list[WorkloadRequest]) -> list[WorkloadRequest]:
+    """The same requests, the first of them at 0 (it waits for nobody: whom it waits for would come before it)."""
+    first, replace = requests[0], msgspec.structs.replace
+
+    def moved(request: WorkloadRequest) -> WorkloadRequest:
+        if request.arrival_step is not None:
+            return replace(request, arrival_step=request.arrival_step - (first.arrival_step or 0))
+        if request.after:
+            return request
+        return replace(request, arrival=(request.arrival or 0.0) - (first.arrival or 0.0))
+
+    return [moved(request) for request in requests]
+
+
+def _sped_up(request: WorkloadRequest, rate_scale: float) -> WorkloadRequest:
     if request.arrival is None:
         return request
-    return msgspec.structs.replace(request, arrival=(request.arrival - start_s) / rate_scale)
+    return msgspec.structs.replace(request, arrival=request.arrival / rate_scale)

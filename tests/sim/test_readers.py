@@ -107,44 +107,6 @@ def test_the_blocks_of_a_part_are_those_of_its_requests(tmp_path: Path) -> None:
     assert [request.id for request in read_mooncake(path, start_s=1, skip=1)] == [2, 3]
 
 
-def test_any_file_can_be_cut(tmp_path: Path) -> None:
-    load = [WorkloadRequest(id=n, prompt_len=5, max_tokens=2, arrival=float(n)) for n in range(6)]
-    path = tmp_path / "load.jsonl"
-    write_workload(path, load)
-    with pytest.raises(WorkloadError, match=r"load\.jsonl: holds no request in the part that is asked for"):
-        list(Reading(start_s=6).read(path))
-    options: dict[str, Any] = {"start_s": 2, "end_s": 5, "rate_scale": 2.0, "skip": 1}
-    assert [(request.id, request.arrival) for request in Reading(**options).read(path)] == [(3, 0.5), (4, 1.0)]
-    assert list(Reading().read(path)) == load
-    path = json_file(tmp_path, {**MOONCAKE, "timestamp": 0}, {**MOONCAKE, "timestamp": 3000})
-    first, second = ([request.prompt for request in Reading(trace_seed=seed).read(path)] for seed in (0, 1))
-    assert first != second
-    assert [request.id for request in Reading(start_s=1).read(path)] == [1]
-    with pytest.raises(WorkloadError, match=r"trace\.jsonl: holds no request in the part that is asked for"):
-        list(Reading(skip=2).read(path))
-    write_workload(path, [WorkloadRequest(id=0, prompt_len=5, max_tokens=2, arrival_step=3)])
-    for name, allowed in (("start_s", 1.0), ("end_s", 9.0)):
-        with pytest.raises(ConfigError, match=f"{name}={allowed} is not allowed: only for arrivals in seconds"):
-            Reading(**{name: allowed}).read(path)
-
-
-def test_what_waits_for_others_is_where_they_are(tmp_path: Path) -> None:
-    def one(name: str, **comes: Any) -> WorkloadRequest:
-        return WorkloadRequest(id=name, prompt_len=5, max_tokens=2, **comes)
-
-    load = [one("a", arrival=0), one("a1", after="a", delay=4), one("b", arrival=2), one("b1", after="b", delay=4)]
-    path = tmp_path / "load.jsonl"
-    write_workload(path, [*load, one("ab", after=["a1", "b1"]), one("c", arrival=6)])
-
-    def read(**options: Any) -> list[tuple[Any, float | None, float]]:
-        return [(request.id, request.arrival, request.delay) for request in Reading(**options).read(path)]
-
-    assert read(start_s=1, rate_scale=2.0) == [("b", 0.5, 0), ("b1", None, 4), ("c", 2.5, 0)]
-    assert [name for name, *_ in read(end_s=6)] == ["a", "a1", "b", "b1", "ab"]
-    assert [name for name, *_ in read(skip=1, limit=2)] == ["b", "b1"]
-    assert [name for name, *_ in read(limit=3)] == ["a", "a1", "b"]
-
-
 def test_mooncake_ids_become_equal_tokens(tmp_path: Path) -> None:
     path = json_file(
         tmp_path,

@@ -94,7 +94,7 @@ def test_a_file_may_be_cut_and_sped_up(tmp_path: Path) -> None:
         path, [WorkloadRequest(id=i, prompt_len=rng.randint(1, 9), max_tokens=2, arrival=i) for i in range(9)]
     )
     load = FileLoad(workload=str(path), skip=2, limit=4, rate_scale=2.0)
-    assert [(request.id, request.arrival) for request in load.requests(0)] == [(i, i / 2) for i in range(2, 6)]
+    assert [(request.id, request.arrival) for request in load.requests(0)] == [(i, (i - 2) / 2) for i in range(2, 6)]
     span = FileLoad(workload=str(path), start_s=3, end_s=6)
     assert [(request.id, request.arrival) for request in span.requests(0)] == [(i, i - 3) for i in range(3, 6)]
     arrivals = [request.arrival or 0.0 for request in load.at_rate(0.5).requests(0)]
