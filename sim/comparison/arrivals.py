@@ -118,16 +118,19 @@ def _has_jump_of_steps(events: Iterable[AnyEvent]) -> bool:
 
 
 def _was_left_at_the_start(events: Iterable[AnyEvent]) -> bool:
-    """Whether a request was there when the first ones were handed over, but came after a step."""
-    start_s: float | None = None
-    has_started = False
+    """Whether a request came in the moment of the first ones, but behind a step: where it takes no time to submit one,
+    the engine looked again in that moment."""
+    start_s = submitted_s = None
+    started_s = 0.0
     for event in events:
-        if isinstance(event, StepStarted):
-            has_started = True
-        elif isinstance(event, RequestAdded):
+        if isinstance(event, RequestAdded):
             start_s = event.arrival if start_s is None else start_s
-            if has_started and event.arrival <= start_s:
+            if event.arrival == start_s == submitted_s:
                 return True
+        elif isinstance(event, StepStarted):
+            started_s = event.time
+        elif isinstance(event, StepFinished) and submitted_s is None:
+            submitted_s = started_s + (event.host or 0.0)
     return False
 
 
