@@ -56,14 +56,18 @@ class SimulatedBackend:
 
     def execute(self, batch: ScheduledBatch) -> list[int]:
         """See ``Backend``. The virtual time after it is the one at which the step's tokens are there."""
-        step_time = self._predict(batch)
+        step_time = self._cost_model.step_time(batch)
+        self.time_spent += step_time
+        self.num_extrapolated_steps += step_time.is_extrapolated
         self.step_times = times = StepTimes(step_time.host_s, step_time.device_s)
         self._clock.advance(times.device_s + times.host_s)
         return self._sample(batch)
 
     def submit(self, batch: ScheduledBatch) -> SimulatedStep:
         """See ``AsynchronousBackend``. The virtual time after it is the one at which the program has submitted."""
-        step_time = self._predict(batch)
+        step_time = self._cost_model.step_time(batch)
+        self.time_spent += step_time
+        self.num_extrapolated_steps += step_time.is_extrapolated
         times = StepTimes(step_time.host_s, step_time.device_s)
         self._clock.advance(times.host_s)
         self._gpu_is_free_at_s = max(self._gpu_is_free_at_s, self._clock.now()) + times.device_s
@@ -76,13 +80,6 @@ class SimulatedBackend:
 
     def close(self) -> None:
         """There is nothing to give back."""
-
-    def _predict(self, batch: ScheduledBatch) -> StepTime:
-        step_time = self._cost_model.step_time(batch)
-        self.time_spent += step_time
-        if step_time.is_extrapolated:
-            self.num_extrapolated_steps += 1
-        return step_time
 
     def _sample(self, batch: ScheduledBatch) -> list[int]:
         if batch.is_prefill:  # every sequence begins with one

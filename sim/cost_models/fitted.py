@@ -211,19 +211,15 @@ class Fitted:
         if self.misfit is not None and not shape.chunk_tokens and not shape.shared_kv_tokens:
             factor = self.misfit.factor(shape.num_sequences, shape.mean_decode)
         host_s = self.host[kind].of_step(shape) if self.host else 0.0
-        largest = self.largest.get(kind)
-        result = StepTime if largest is None or _is_within(shape, largest) else ExtrapolatedTime
+        largest, result = self.largest.get(kind), StepTime
+        if largest is not None and (  # towards fewer there is no limit: the terms end at nothing
+            shape.num_tokens > largest.num_tokens
+            or shape.longest_context > largest.longest_context
+            or shape.decode_kv_tokens > largest.decode_kv_tokens
+            or shape.num_sequences > largest.num_sequences
+        ):
+            result = ExtrapolatedTime
         return self.device[kind].step_time(shape, self.sizes.padded(shape), factor, host_s, result)
-
-
-def _is_within(shape: StepShape, largest: StepShape) -> bool:
-    """Towards fewer there is no limit: the terms end at nothing."""
-    return (
-        shape.num_sequences <= largest.num_sequences
-        and shape.num_tokens <= largest.num_tokens
-        and shape.longest_context <= largest.longest_context
-        and shape.decode_kv_tokens <= largest.decode_kv_tokens
-    )
 
 
 def _in_words(largest: StepShape) -> str:
