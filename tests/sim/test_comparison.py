@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,18 @@ import pytest
 
 from nanovllm.config import POLICIES, Config
 from nanovllm.errors import TraceError, UserError
-from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import AnyEvent, TokensAppended
 from nanovllm.trace.jsonl import write_trace
 from sim import simulate
-from sim.comparison import compare, read_traced_run, read_vllm_run
-from sim.cost_models import Table
+from sim.comparison import compare, read_traced_run
 from sim.cost_models.fitted import RequestCoefficients
-from sim.cost_models.latency_tables import read_latency_tables
 from sim.generators import independent_requests, poisson, uniform
 from sim.workload import WorkloadRequest
-from tests.sim.comparison_files import example_calibration, write_vllm_run
-from tests.sim.latency_files import write_tables
+from tests.sim.comparison_files import example_calibration
+from tests.sim.test_lookahead import HostAndGpu
 
 CONFIG = Config(kvcache_block_size=16, num_kvcache_blocks=60, max_num_seqs=8, max_num_batched_tokens=128)
 COST_MODEL = example_calibration().cost_model("qwen3-0.6b")
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "vllm_rtxpro6000_llama31_8b"
 
 
 def load(rate_per_s: float = 40.0) -> list[WorkloadRequest]:
@@ -138,9 +133,11 @@ def test_requests_of_which_each_finds_an_idle_engine_come_at_their_times(tmp_pat
 @pytest.mark.parametrize(
     "arrival_steps",
     [
-        pytest.param([0, 0, 4, 4, 9], id="together"),
+        pytest.param([0, 0, 4, 9], id="together at the start"),
+        pytest.param([0, 4, 4, 4], id="together behind others"),
+        pytest.param([0, 1, 1], id="together behind the first step"),
         pytest.param([0, 1, 2], id="one by one"),
-        pytest.param([0, 0, 100, 100], id="when nothing is left to do"),
+        pytest.param([0, 100], id="when nothing is left to do"),
     ],
 )
 @pytest.mark.parametrize("lookahead", [False, True])
@@ -154,9 +151,24 @@ def test_arrivals_by_step_are_told_from_those_in_seconds(
     cost_model = replace(COST_MODEL, request=RequestCoefficients(request_s=1e-5, token_s=1e-6))
     write_trace(simulate(replace(CONFIG, lookahead=lookahead), workload, cost_model=cost_model).events, path)
     run = read_traced_run(path)
-    if not lookahead or len(set(arrival_steps)) < len(arrival_steps):
+    if not lookahead or arrival_steps != [0, 1, 2]:
         assert [request.arrival_step for request in run.workload] == arrival_steps
     comparison, _ = compare(run, cost_model, model="qwen3-0.6b")
+    assert comparison.same_decisions
+    assert (comparison.throughput_error, comparison.latencies["time to first token"].error("max")) == (0, 0)
+
+
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_arrivals_by_step_are_told_where_the_host_takes_no_time(tmp_path: Path, lookahead: bool) -> None:
+    path = tmp_path / "run.jsonl"
+    workload = [
+        WorkloadRequest(id=place, prompt_len=50, max_tokens=20, arrival_step=step)
+        for place, step in enumerate([0, 1, 1, 1])
+    ]
+    cost_model = HostAndGpu(0.0, 1.0)
+    config = replace(CONFIG, max_num_seqs=2, lookahead=lookahead)
+    write_trace(simulate(config, workload, cost_model=cost_model).events, path)
+    comparison, _ = compare(read_traced_run(path), cost_model, model="qwen3-0.6b")
     assert comparison.same_decisions
     assert (comparison.throughput_error, comparison.latencies["time to first token"].error("max")) == (0, 0)
 
@@ -264,90 +276,3 @@ def test_an_impossible_trace_is_one_clear_line(tmp_path: Path, old: str, new: st
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(TraceError, match=problem):
         read_traced_run(path)
-
-
-# ---- runs of vLLM --------------------------------------------------------------------------------------------
-
-
-def test_a_run_of_vllm_is_read_and_compared(tmp_path: Path) -> None:
-    run = read_vllm_run(write_vllm_run(write_tables(tmp_path)), num_blocks=50)
-    assert [row.time_to_first_token_s for row in run.requests] == pytest.approx([0.1, 0.1, 0.1])
-    assert [row.time_per_output_token_s for row in run.requests] == [pytest.approx(0.01), None, pytest.approx(0.01)]
-    assert [request.arrival for request in run.workload] == [0.0, 0.25, 1.0]
-    assert (run.config.max_num_seqs, run.config.max_num_batched_tokens, run.config.policy) == (4, 32, "mixed")
-    spec = ModelSpec.preset("llama-3.1-8b")
-    comparison, rows = compare(run, Table.of_vllm(read_latency_tables(tmp_path), spec, 4), model=spec)
-    assert (comparison.num_requests, comparison.num_unpaired, comparison.same_decisions) == (3, 0, None)
-    assert comparison.step_times == {}
-    assert {row.request: row.hit_tokens for row in rows} == {0: 0, 1: 0, 2: 32}
-    assert comparison.real_tokens_per_s == pytest.approx(9 / 1.12)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "problem"),
-    [
-        ("real_requests.jsonl", {"first_token_ts": 1.0}, r"requests.jsonl:1: queued_ts, first_token_ts and last_token"),
-        ("real_requests.jsonl", {"queued_ts": -1.0}, r"requests.jsonl:1: queued_ts=-1.0 is not allowed"),
-        ("real_requests.jsonl", {"output_toks": 6}, r"requests.jsonl:1: input_toks or output_toks is not that of"),
-        ("workload.jsonl", {"input_tok_ids": []}, r"workload.jsonl:1: input_tok_ids=\[\] is not allowed"),
-        ("workload.jsonl", {"arrival_time_ns": 10**12}, r"workload.jsonl:2: the request came before the one above"),
-    ],
-)
-def test_an_impossible_run_of_vllm_is_one_clear_line(
-    tmp_path: Path, name: str, change: dict[str, Any], problem: str
-) -> None:
-    path = write_vllm_run(tmp_path) / name
-    first, *others = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("\n".join([json.dumps({**json.loads(first), **change}), *others]), encoding="utf-8")
-    with pytest.raises(ValueError, match=problem):
-        read_vllm_run(tmp_path, num_blocks=50)
-
-
-def test_the_number_of_gpus_of_vllm_is_told(tmp_path: Path) -> None:
-    assert read_vllm_run(write_vllm_run(tmp_path), num_blocks=50).config.tensor_parallel_size == 1
-    path = tmp_path / "real_meta.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    settings["engine_kwargs"]["tensor_parallel_size"] = 2
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    assert read_vllm_run(tmp_path, num_blocks=50).config.tensor_parallel_size == 2
-
-
-@pytest.mark.parametrize("number", [-4, 0, 10**30, None])
-def test_impossible_settings_of_vllm_are_one_clear_line(tmp_path: Path, number: int | None) -> None:
-    path = write_vllm_run(tmp_path) / "real_meta.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    settings["engine_kwargs"]["max_num_seqs"] = number
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    with pytest.raises(TraceError, match=r"real_meta.json: is no description of a vLLM run .*max_num_seqs"):
-        read_vllm_run(tmp_path, num_blocks=50)
-
-
-def test_an_incomplete_run_of_vllm_is_one_clear_line(tmp_path: Path) -> None:
-    path = write_vllm_run(tmp_path) / "real_requests.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("\n".join(lines[:2]), encoding="utf-8")
-    with pytest.raises(TraceError, match=r"tells of 2 requests, but the workload has 3"):
-        read_vllm_run(tmp_path, num_blocks=50)
-    (tmp_path / "real_meta.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(TraceError, match=r"real_meta.json: is no description of a vLLM run"):
-        read_vllm_run(tmp_path, num_blocks=50)
-    (tmp_path / "real_meta.json").unlink()
-    with pytest.raises(TraceError, match=r"real_meta.json: cannot be read: No such file"):
-        read_vllm_run(tmp_path, num_blocks=50)
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the recorded run of vLLM 0.19, ../shared/data")
-def test_a_real_run_of_vllm_is_predicted() -> None:
-    """300 ShareGPT requests on an RTX PRO 6000. No number of the model was fitted to this run."""
-    run = read_vllm_run(SHARED, num_blocks=36_578)
-    spec = ModelSpec.preset("llama-3.1-8b")
-    cost_model = Table.of_vllm(read_latency_tables(SHARED), spec, run.config.max_num_seqs)
-    comparison, _ = compare(run, cost_model, model=spec)
-    assert comparison.num_unpaired == 0
-    limits = {"time to first token": (0.04, 0.10), "time per output token": (0.015, 0.02), "end to end": (0.015, 0.02)}
-    for name, (of_mean, of_each) in limits.items():
-        pair = comparison.latencies[name]
-        assert abs(pair.error("mean")) < of_mean, name
-        assert pair.mean_absolute_error is not None
-        assert pair.mean_absolute_error < of_each, name
-    assert abs(comparison.throughput_error) < 0.015
