@@ -71,12 +71,16 @@ class Setup:
         clock = VirtualClock()
         num_blocks = self.config.num_kvcache_blocks
         backend = SimulatedBackend(clock, self.cost_model, self.answers, num_blocks, facts=self._facts())
-        options: dict[str, Any] = {"emit": emit, "vocab_size": self.model.vocab_size, "scheduler": scheduler}
+        options: dict[str, Any] = {"emit": emit, "vocab_size": self._vocab_size(), "scheduler": scheduler}
         if isinstance(self.cost_model, RequestCostModel):
             engine: Engine = _ModelledEngine(clock, self.cost_model, self.config, backend, **options)
         else:
             engine = Engine(self.config, backend, clock=clock, **options)
         return SimulatedEngine(engine, backend, clock)
+
+    def _vocab_size(self) -> int | None:
+        are_made_up = isinstance(self.answers, RecordedOutputs) and self.answers.has_prompts_made_up
+        return None if are_made_up else self.model.vocab_size
 
     def _facts(self) -> dict[str, Any]:
         """What times depend on beside the options that decide."""

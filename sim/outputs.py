@@ -71,8 +71,12 @@ class RecordedOutputs:
     does not tell how a request ended, or if one failed: a failed step cannot be repeated.
     """
 
-    def __init__(self, events: Iterable[AnyEvent], path: object = "the recorded run") -> None:
-        """``path``: how errors name the trace."""
+    def __init__(
+        self, events: Iterable[AnyEvent], path: object = "the recorded run", *, has_prompts_made_up: bool = False
+    ) -> None:
+        """``path``: how errors name the trace. ``has_prompts_made_up``: the prompts that will be simulated stand for
+        those of the run, and hold ids that the model need not know."""
+        self.has_prompts_made_up = has_prompts_made_up
         self.eos_token_ids: tuple[int, ...] = ()
         self._max_model_len = -1
         self._tokens: dict[RequestId, list[int]] = {}

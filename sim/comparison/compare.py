@@ -128,7 +128,7 @@ def compare(
 def _simulate(
     run: RealRun, cost_model: CostModel | None, model: str | ModelSpec, gpu: str | GPU | None, emit: Emit | None
 ) -> SimulationResult:
-    outputs = RecordedOutputs(run.events, run.path) if run.events else None
+    outputs = RecordedOutputs(run.events, run.path, has_prompts_made_up=True) if run.events else None
     config = replace(run.config, seed=0, lookahead=run.lookahead)
     return simulate(
         config,

@@ -21,7 +21,8 @@ from sim.token_ids import DEFAULT_VOCAB_SIZE, own_token_ids
 
 def prompts_of(events: Iterable[AnyEvent]) -> dict[RequestId, list[int]]:
     """For each request, token ids: drawn, but for the blocks whose content another request had before it. An answer
-    that became part of a later prompt is found there too."""
+    that became part of a later prompt is found there too. Ids are below ``DEFAULT_VOCAB_SIZE``, even if the model knows
+    fewer."""
     contents = _Contents()
     for event in events:
         contents.apply(event)
@@ -72,8 +73,8 @@ class _Contents:
         low, high = place * self._block_size, (place + 1) * self._block_size
         content = self._tokens_of_hash.get(block_hash)
         if content is None:
-            if low < len(prompt):  # drawn ids may be equal by chance where blocks are small
-                prompt[low] = len(self._tokens_of_hash) % DEFAULT_VOCAB_SIZE
+            if low < len(prompt):  # where blocks are small, drawn ids may be equal by chance
+                prompt[low] = DEFAULT_VOCAB_SIZE - 1 - len(self._tokens_of_hash) % DEFAULT_VOCAB_SIZE
             start = max(0, low - len(prompt))
             answer = self._answers[request][start : start + self._block_size]
             self._tokens_of_hash[block_hash] = (prompt[low:high] + answer)[: self._block_size]

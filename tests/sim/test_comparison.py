@@ -11,6 +11,7 @@ import pytest
 
 from nanovllm.config import POLICIES, Config
 from nanovllm.errors import TraceError, UserError
+from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import AnyEvent, TokensAppended
 from nanovllm.trace.jsonl import write_trace
 from sim import simulate
@@ -179,6 +180,14 @@ def test_requests_that_were_refused_are_left_out(tmp_path: Path) -> None:
     comparison, _ = compare(read_traced_run(path, by_step=True), COST_MODEL, model="qwen3-0.6b")
     assert comparison.same_decisions
     assert (comparison.num_requests, comparison.num_unpaired) == (30, 0)
+
+
+def test_a_model_of_few_words_is_compared_like_any_other(tmp_path: Path) -> None:
+    path, model = tmp_path / "run.jsonl", replace(ModelSpec.preset("qwen3-0.6b"), vocab_size=128)
+    record(path, load(), model=model)
+    comparison, _ = compare(read_traced_run(path), COST_MODEL, model=model, by_step=read_traced_run(path, by_step=True))
+    assert comparison.same_decisions
+    assert (comparison.num_unpaired, comparison.throughput_error) == (0, 0)
 
 
 def test_number_of_gpus_and_type_are_those_of_the_run(tmp_path: Path) -> None:

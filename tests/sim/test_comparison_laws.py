@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
+from nanovllm.model_spec import ModelSpec
 from nanovllm.trace.events import RequestAdded, RequestRejected
 from nanovllm.trace.jsonl import write_trace
 from sim import simulate
@@ -65,7 +66,7 @@ def loads(draw: st.DrawFn) -> list[WorkloadRequest]:
 
 def compare_with_itself(path: Path, cost_model: CostModel | None, **options: Any) -> Comparison:
     run, by_step = read_traced_run(path), read_traced_run(path, by_step=True)
-    return compare(run, cost_model, model=MODEL, by_step=by_step, **options)[0]
+    return compare(run, cost_model, by_step=by_step, **options)[0]
 
 
 def errors_of(found: Comparison) -> list[float | None]:
@@ -80,20 +81,32 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(load=loads(), data=st.data(), cost_model=cost_models, gpu=st.sampled_from(["l4", "h100"]))
+@given(
+    load=loads(),
+    data=st.data(),
+    cost_model=cost_models,
+    gpu=st.sampled_from(["l4", "h100"]),
+    vocab_size=st.sampled_from([128, 151_936]),
+)
 def test_a_simulation_is_predicted_by_its_own_model(
-    path: Path, load: list[WorkloadRequest], data: st.DataObject, cost_model: CostModel | None, gpu: str
+    path: Path,
+    load: list[WorkloadRequest],
+    data: st.DataObject,
+    cost_model: CostModel | None,
+    gpu: str,
+    vocab_size: int,
 ) -> None:
+    model = replace(ModelSpec.preset(MODEL), vocab_size=vocab_size)
     config, card = data.draw(configs()), None
     if not isinstance(cost_model, Fitted):  # which holds for the card, the type and the number of GPUs of its times
         sizes, types = st.sampled_from([1, 2, 4]), st.sampled_from(["auto", "float32"])
         card, config = gpu, replace(config, tensor_parallel_size=data.draw(sizes), dtype=data.draw(types))
-    events = simulate(config, load, gpu=card, cost_model=cost_model, model=MODEL).events
+    events = simulate(config, load, gpu=card, cost_model=cost_model, model=model).events
     assume(any(isinstance(event, RequestAdded) for event in events))
     # Who waits for a refused one comes in the moment of its refusal, at which the engine has looked already.
     assume(not any(isinstance(event, RequestRejected) for event in events) or not any(item.after for item in load))
     write_trace(events, path)
-    found = compare_with_itself(path, cost_model, gpu=card)
+    found = compare_with_itself(path, cost_model, model=model, gpu=card)
     assert found.first_difference is None
     assert found.num_unpaired == 0
     assert errors_of(found) == [pytest.approx(0, abs=1e-9)] * len(errors_of(found))
