@@ -21,12 +21,6 @@ pytest.importorskip("filelock", reason="needs the extra sweep")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra sweep")
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[Row]:
-    """The rows of the small sweep."""
-    return run_sweep(small_sweep(), num_jobs=1).rows
-
-
 def rows_of(store: Path) -> list[Row]:
     return run_sweep(small_sweep(), store=store, num_jobs=1).rows
 
