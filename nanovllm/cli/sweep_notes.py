@@ -46,10 +46,9 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
 
 def _still_moves(row: Row) -> bool:
     from sim.sweeps.settings import DEFAULT_RATE_TOLERANCE
+    from sim.sweeps.steady_rate import is_steady
 
-    drift: float = row["rate_drift"] or 0.0
-    tolerance: float = row.get("rate_tolerance", DEFAULT_RATE_TOLERANCE)
-    return abs(drift) > tolerance
+    return not is_steady(row["rate_drift"] or 0.0, row.get("rate_tolerance", DEFAULT_RATE_TOLERANCE))
 
 
 def _is_short(row: Row) -> bool:

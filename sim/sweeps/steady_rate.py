@@ -1,8 +1,9 @@
 """The highest rate that a cell can carry: what is searched, for how long requests come, and when no rate is too high.
 
 An engine begins empty. Near its limit it fills slowly, over many times the life of a request, and until it is full it
-seems to carry more than it does. So the time for which requests come is doubled until that no longer moves the limit.
-A load of a fixed number of requests (a file, say) is searched as it is: pressed together, up to all at once.
+seems to carry more than it does. So the time for which requests come is doubled until that no longer moves the limit,
+and until so many come that chance hardly does. A load of a fixed number of requests (a file, say) is searched as it is:
+pressed together, up to all at once.
 """
 
 from __future__ import annotations
@@ -86,13 +87,27 @@ def _search_until_steady(
         return _search_window(cell, load, simulate, window_s, rate, steps)
 
     found = search(start, Steps())
-    while found.highest_rate and (drift is None or abs(drift) > tolerance):
+    while found.highest_rate:
+        is_sure = window_s * found.highest_rate >= _num_for(tolerance)
+        if drift is not None and is_sure and is_steady(drift, tolerance):
+            break
         if 2 * window_s > LONGEST_WINDOW_S or window_s * found.highest_rate > ENOUGH_REQUESTS / 2:
             break
         window_s *= 2
         before, found = found.highest_rate, search(found.highest_rate, Steps(first=1 + tolerance))
         drift = None if found.highest_rate is None else found.highest_rate / before - 1
     return found, window_s, drift
+
+
+def is_steady(drift: float, tolerance: float) -> bool:
+    """Whether a limit that moved by the share ``drift``, when requests came for twice as long, may be told as one."""
+    return abs(drift) <= tolerance * (1 + 1e-9)  # a step of a search is as long as the tolerance
+
+
+def _num_for(tolerance: float) -> float:
+    """How many requests a window needs so that chance moves their work by no more than ``tolerance``, as a share of it.
+    With lengths that vary as exponential ones do, and Poisson arrivals, its standard deviation is √(2 / number)."""
+    return 2 / tolerance**2
 
 
 def _search_window(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sim.sweeps import Sweep, run_cell
-from sim.sweeps.steady_rate import FIRST_WINDOW_S, LONGEST_WINDOW_S, MIN_REQUESTS
+from sim.sweeps.steady_rate import FIRST_WINDOW_S, LONGEST_WINDOW_S, MIN_REQUESTS, is_steady
 from sim.workload import WorkloadRequest, write_workload
 
 SMALL: dict[str, Any] = {"gpu": "l4", "prompt_len": 300, "output_len": 60, "find_rate": 0.9, "rate_tolerance": 0.1}
@@ -85,7 +85,7 @@ def test_requests_come_for_as_long_as_it_makes_a_difference() -> None:
     short, steady = row_of(**cell, load_duration_s=FIRST_WINDOW_S), row_of(**cell)
     assert (short["search_window_s"], short["rate_drift"]) == (FIRST_WINDOW_S, None)
     assert FIRST_WINDOW_S < steady["search_window_s"] <= LONGEST_WINDOW_S
-    assert abs(steady["rate_drift"]) <= 0.1 or steady["search_window_s"] == LONGEST_WINDOW_S
+    assert is_steady(steady["rate_drift"], 0.1) or steady["search_window_s"] == LONGEST_WINDOW_S
     again = row_of(**cell, load_duration_s=2 * steady["search_window_s"])
     assert again["highest_rate"] == pytest.approx(steady["highest_rate"], rel=0.25)
 
