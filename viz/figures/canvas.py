@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 INK, MUTED, GROUND = palette.INK.light, palette.MUTED.light, palette.GROUND.light
 TITLE_PT, TEXT_PT, SMALL_PT = 11.0, 9.0, 8.0
 WIDTH_IN = 10.0
-MOST_LETTERS = 120
+MOST_LETTERS = 100
 """In a line of a figure: ids may have any length."""
 
 

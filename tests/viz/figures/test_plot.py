@@ -121,8 +121,8 @@ def test_ids_are_drawn_as_they_are(names: tuple[str, ...], tmp_path: Path) -> No
     """Warnings are errors here: there is none, not even of letters that the font lacks."""
     known = dict(zip("BACD", names, strict=True))
     events = [rename(event, known) for event in runs.preempted_from_the_tail()]
-    for kind in KINDS:
-        assert plot(events, kind, tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+    for kinds in (*KINDS, ALL):
+        assert plot(events, kinds, tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     picture = Picture(draw(events, "timeline"), "a run")
     assert picture.png.startswith(b"\x89PNG")
 
