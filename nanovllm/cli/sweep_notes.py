@@ -10,9 +10,6 @@ from nanovllm.cli.console import print_note
 if TYPE_CHECKING:
     from sim.sweeps import Row
 
-MIN_LIVES = 10
-"""Of a request, that a search should see requests come for."""
-
 
 def is_search(row: Row) -> bool:
     """Whether a row is of a search for a rate that came to an end."""
@@ -31,6 +28,8 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
         num_refused = sum(row["num_rejected"] for row in refusing)
         requests = "1 request was" if num_refused == 1 else f"{num_refused:,} requests were"
         yield f"{requests} refused in {_of(refusing, rows)}, and count as requests that got nothing"
+    from sim.sweeps.steady_rate import MIN_LIVES
+
     searches = [row for row in rows if is_search(row)]
     if moving := [row for row in searches if _still_moves(row)]:
         yield (
@@ -54,10 +53,12 @@ def _still_moves(row: Row) -> bool:
 def _is_short(row: Row) -> bool:
     """Whether the time for which requests come was chosen, and does not tell much. (Of a limit only: where there is
     none, time makes no difference.)"""
-    window_s, life_s = row["search_window_s"], row["end_to_end_p50_s"]
-    if not row["highest_rate"] or window_s is None or life_s is None or row["rate_drift"] is not None:
+    from sim.sweeps.steady_rate import MIN_LIVES, life_s
+
+    window_s = row["search_window_s"]
+    if not row["highest_rate"] or window_s is None or row["rate_drift"] is not None:
         return False
-    return bool(window_s < MIN_LIVES * life_s)
+    return bool(window_s < MIN_LIVES * life_s(row))
 
 
 def _of(some: Sequence[Row], rows: Sequence[Row]) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from nanovllm.errors import ConfigError
 from sim.sweeps.cell_run import CellRun
+from sim.sweeps.figures import Figures
 from sim.sweeps.loads import DrawnLoad, Load
 from sim.sweeps.rate_search import FoundRate, Steps, find_highest_rate
 from sim.sweeps.settings import CellSettings
@@ -21,7 +22,9 @@ from sim.sweeps.settings import CellSettings
 FIRST_WINDOW_S = 60.0
 """So long requests come in the first search."""
 LONGEST_WINDOW_S = 16 * FIRST_WINDOW_S
-"""And in the last, whether the limit moves still or not."""
+"""And in the last, whether the limit moves still or not, unless requests live too long for it."""
+MIN_LIVES = 10
+"""Of a request, that requests should come for."""
 ENOUGH_REQUESTS = 20_000
 """No window is doubled to hold more: what chance does to so many is less than most tolerances."""
 MIN_REQUESTS = 100
@@ -88,15 +91,20 @@ def _search_until_steady(
 
     found = search(start, Steps())
     while found.highest_rate:
-        is_sure = window_s * found.highest_rate >= _num_for(tolerance)
-        if drift is not None and is_sure and is_steady(drift, tolerance):
+        num_requests, is_long = window_s * found.highest_rate, window_s >= MIN_LIVES * life_s(found.run.figures)
+        if drift is not None and is_steady(drift, tolerance) and is_long and num_requests >= _num_for(tolerance):
             break
-        if 2 * window_s > LONGEST_WINDOW_S or window_s * found.highest_rate > ENOUGH_REQUESTS / 2:
+        if 2 * num_requests > ENOUGH_REQUESTS or (is_long and window_s >= LONGEST_WINDOW_S):
             break
         window_s *= 2
         before, found = found.highest_rate, search(found.highest_rate, Steps(first=1 + tolerance))
         drift = None if found.highest_rate is None else found.highest_rate / before - 1
     return found, window_s, drift
+
+
+def life_s(figures: Figures) -> float:
+    """How long the median request is there; 0 if none was completed."""
+    return float(figures["end_to_end_p50_s"] or 0.0)
 
 
 def is_steady(drift: float, tolerance: float) -> bool:
@@ -171,7 +179,7 @@ def _is_unlimited(run: CellRun, cell: CellSettings, window_s: float, run_at_once
     if cell.slo.time_to_first_token_s is not None or cell.slo.end_to_end_s is not None:
         return False
     figures = run.figures
-    service_s = (figures["end_to_end_p50_s"] or 0.0) - (figures["queueing_p50_s"] or 0.0)
+    service_s = life_s(figures) - (figures["queueing_p50_s"] or 0.0)
     is_overloaded = figures["duration_s"] > MAX_OVERLOAD * (window_s + service_s)
     return is_overloaded and _is_met(run_at_once(), cell)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sim.sweeps import Sweep, run_cell
-from sim.sweeps.steady_rate import FIRST_WINDOW_S, LONGEST_WINDOW_S, MIN_REQUESTS, is_steady
+from sim.sweeps.steady_rate import FIRST_WINDOW_S, LONGEST_WINDOW_S, MIN_LIVES, MIN_REQUESTS, is_steady
 from sim.workload import WorkloadRequest, write_workload
 
 SMALL: dict[str, Any] = {"gpu": "l4", "prompt_len": 300, "output_len": 60, "find_rate": 0.9, "rate_tolerance": 0.1}
@@ -86,8 +86,17 @@ def test_requests_come_for_as_long_as_it_makes_a_difference() -> None:
     assert (short["search_window_s"], short["rate_drift"]) == (FIRST_WINDOW_S, None)
     assert FIRST_WINDOW_S < steady["search_window_s"] <= LONGEST_WINDOW_S
     assert is_steady(steady["rate_drift"], 0.1) or steady["search_window_s"] == LONGEST_WINDOW_S
+    assert steady["search_window_s"] >= MIN_LIVES * steady["end_to_end_p50_s"]
     again = row_of(**cell, load_duration_s=2 * steady["search_window_s"])
     assert again["highest_rate"] == pytest.approx(steady["highest_rate"], rel=0.25)
+
+
+def test_requests_that_live_long_come_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit may not move while none has been answered yet."""
+    monkeypatch.setattr("sim.sweeps.steady_rate.FIRST_WINDOW_S", 0.25)
+    monkeypatch.setattr("sim.sweeps.steady_rate.LONGEST_WINDOW_S", 0.5)
+    row = row_of(**{**SMALL, "rate_tolerance": 0.5, "rate": 8}, slo_e2e=2)
+    assert row["search_window_s"] >= MIN_LIVES * row["end_to_end_p50_s"] > 0.5
 
 
 def test_at_low_rates_enough_requests_come() -> None:
