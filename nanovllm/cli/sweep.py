@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "nanovllm sweep --vary policy=prefill_first,mixed --vary rate=2,4,8 --set gpu=l4 --store policies",
     "nanovllm sweep --vary num_kvcache_blocks=400,600,800 --set kvcache_block_size=16 --cliff cliff.png",
-    "nanovllm sweep --set gpu=l4 --set load_duration_s=30 --set find_rate=0.9 --set slo_ttft=0.5 --set slo_tpot=0.05",
+    "nanovllm sweep --set gpu=l4 --set find_rate=0.9 --set slo_ttft=0.5 --set slo_tpot=0.05 --set rate_tolerance=0.1",
 )
 MAX_ERROR_LINES = 5
 
@@ -78,7 +78,7 @@ def sweep(
 
     Settings are the options of `simulate` and `workload make` by their names with underscores (workload is the file).
     With find_rate=SHARE, each cell is a search for the highest rate at which so large a share of the requests meets
-    slo_ttft, slo_tpot, slo_itl and slo_e2e.
+    slo_ttft, slo_tpot, slo_itl and slo_e2e, for as long as requests may come; load_duration_s sets for how long.
 
     A cell that fails is a row that says why, and the exit code is 1. A sweep with a store can be interrupted or killed
     at any moment: the same command goes on with what is missing. With a store alone, it is that store's sweep.
