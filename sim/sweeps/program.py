@@ -8,8 +8,7 @@ from pathlib import Path
 
 import xxhash
 
-import nanovllm
-import sim
+from nanovllm import version
 
 WITHOUT_PART = (
     *("nanovllm/attention", "nanovllm/cli", "nanovllm/layers", "nanovllm/llm", "nanovllm/models", "nanovllm/runner"),
@@ -22,7 +21,7 @@ WITHOUT_PART = (
 def program_digest() -> str:
     """A number for all source files that have a part in simulations. Read once a process: what is changed later is not
     what this process runs."""
-    return sources_digest(Path(package.__path__[0]) for package in (nanovllm, sim))
+    return sources_digest([Path(version.__file__).parent, Path(__file__).parents[1]])
 
 
 def sources_digest(packages: Iterable[Path]) -> str:
