@@ -82,6 +82,7 @@ def print_rows(result: SweepResult, sort: str | None, limit: int) -> None:
     for index, column in enumerate(table.columns):
         is_setting = index < len(result.sweep.varied)
         column.justify, column.no_wrap = ("left", True) if is_setting else ("right", False)
+        column.min_width = max(map(len, str(column.header).split()))
     for row in rows[:limit]:
         settings = [Text(_told(row[name])) for name in result.sweep.varied]
         table.add_row(*settings, *(_cell(row, column) for column in shown))
