@@ -101,7 +101,7 @@ def test_limits_that_are_not_steady_are_told(run: RunCommand, monkeypatch: pytes
     short = run("sweep", *words_of({**SEARCH, **objective, "load_duration_s": 3, "rate": 4}), "--jobs", 1)
     assert short.err.startswith("note: in 1 of 1 cell requests come for less than 10 times as long as one lives: ")
     monkeypatch.setattr("sim.sweeps.steady_rate.FIRST_WINDOW_S", 2.0)
-    monkeypatch.setattr("sim.sweeps.steady_rate.ENOUGH_REQUESTS", 500)
+    monkeypatch.setattr("sim.sweeps.steady_rate.ENOUGH_REQUESTS", 1000)
     monkeypatch.setattr("sim.sweeps.steady_rate.MIN_REQUESTS", 10)
     moving = run("sweep", *words_of({**SEARCH, **objective, "rate_tolerance": 0.001, "rate": 4}), "--jobs", 1)
     assert moving.err.startswith("note: in 1 of 1 cell the limit still moved when requests came for twice as long")
