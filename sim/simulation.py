@@ -24,6 +24,7 @@ from sim.cost_models import CostModel, StepTime
 from sim.engine_setup import set_up
 from sim.hardware import GPU
 from sim.outputs import RecordedOutputs
+from sim.progress import Progress
 from sim.workload import WorkloadRequest
 from sim.workload.requests import Tokenize
 
@@ -137,10 +138,11 @@ def pass_on(batches: Batches, least: int = 1) -> None:
 
 
 def _run(engine: Engine, requests: Iterable[Request], recorded: RecordedOutputs | None, batches: Batches) -> int:
-    num_steps = 0
+    num_steps, progress = 0, Progress(engine)
     with collector_paused():
         for result in engine.run(requests):
             num_steps += 1
+            progress.note(result)
             pass_on(batches, BATCH_EVENTS)
             if recorded is not None:
                 for request_id in recorded.aborted_after(result.step):

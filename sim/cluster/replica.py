@@ -9,6 +9,7 @@ from nanovllm.trace.events import RequestId
 from nanovllm.trace.recorder import BATCH_EVENTS, Batches
 from sim.cluster.view import ReplicaView
 from sim.engine_setup import SimulatedEngine
+from sim.progress import Progress
 from sim.simulation import pass_on
 
 
@@ -28,6 +29,7 @@ class Replica:
         self.next_turn_s: float | None = None
         """When it decides its next step; None while it is idle."""
         self._engine = simulated.engine
+        self._progress = Progress(simulated.engine)
         self._arrived: list[Request] = []
         self._ends: list[tuple[RequestId, float]] = []
         self._engine.on_end.append(lambda *end: self._ends.append(end))
@@ -60,7 +62,9 @@ class Replica:
         for request_id, error in engine.rejected[num_rejected:]:
             if error.reason != "duplicate_id":  # what is under this id belongs to the other one
                 self.view.note_end(request_id)
-        self.num_steps += self._result is not None
+        if self._result is not None:
+            self.num_steps += 1
+            self._progress.note(self._result)
         self.next_turn_s = self.simulated.clock.now()
         if self._result is None and engine.is_idle:
             self.next_turn_s = None
