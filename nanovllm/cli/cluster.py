@@ -70,10 +70,11 @@ def simulate_replicas(
     trace: Path | None,
     slo: Slo,
     as_json: bool,
+    times: str,
     **options: Any,
 ) -> int:
-    """Run several replicas and print their figures; ``options`` are further ones of ``simulate_cluster``. Returns the
-    exit code."""
+    """Run several replicas and print their figures; ``times`` tells where theirs come from, ``options`` are further
+    ones of ``simulate_cluster``. Returns the exit code."""
     from nanovllm.trace.jsonl import TraceWriter
     from nanovllm.trace.metrics import summarize_run
     from nanovllm.trace.metrics.collector import MetricsCollector
@@ -89,7 +90,7 @@ def simulate_replicas(
         if as_json:
             print_json(_to_dict(cluster, result, parts, whole))
         else:
-            _print(cluster, result, parts, whole)
+            _print(cluster, result, parts, whole, times)
 
     with ExitStack() as opening:
         writers = [opening.enter_context(TraceWriter(path)) for path in cluster.trace_paths(trace)]
@@ -140,9 +141,12 @@ def _to_dict(
     }
 
 
-def _print(cluster: ClusterInput, result: ClusterResult | None, parts: list[Metrics], whole: Metrics) -> None:
+def _print(
+    cluster: ClusterInput, result: ClusterResult | None, parts: list[Metrics], whole: Metrics, times: str
+) -> None:
     print_metrics(whole, num_engines=cluster.replicas)
     _print_replicas(cluster, parts, whole)
+    print_line(times)
     if result is None:
         return
     print_line(f"at an arrival, the fullest replica had {result.load_imbalance:.2f} times the average to do")

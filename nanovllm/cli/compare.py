@@ -77,7 +77,8 @@ def compare(
         dtype=dtype,
     )
     is_model_known = bool(config.model)
-    config, spec, cost_model = costs.choose(config)
+    config, spec, cost_model = chosen = costs.choose(config)
+    times = costs.source_of_times(chosen, gpu)
     with ExitStack() as resources:
         emit = None
         if trace is not None:
@@ -97,7 +98,7 @@ def compare(
     if as_json:
         print_json(_to_dict(comparison))
     else:
-        _print(comparison)
+        _print(comparison, times)
     print_extrapolation(comparison.num_steps, comparison.num_extrapolated_steps, cost_model)
     if not is_model_known:
         print_note(f"the run does not tell which model it ran: {config.model} is simulated, --model names another")
@@ -157,7 +158,7 @@ def _to_dict(comparison: Comparison) -> dict[str, object]:
     return {**fields, "throughput_error": comparison.throughput_error, "errors": errors}
 
 
-def _print(comparison: Comparison) -> None:
+def _print(comparison: Comparison, times: str) -> None:
     from rich.table import Table
 
     columns = [heading for figure in FIGURES for heading in (figure, "error")]
@@ -177,6 +178,7 @@ def _print(comparison: Comparison) -> None:
         parted = comparison.first_difference
         difference = f"the decisions part: {parted} (A is the real run, B the simulated one)"
         print_line("the decisions are the same" if parted is None else difference)
+    print_line(f"simulated {times}")
     print_line(f"simulated in {duration(comparison.loop_time_s)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,6 +52,28 @@ class CostModelInput:
 
         default_model = default_model or DEFAULT_MODEL
         return choose_cost_model(config, table=self.table, calibration=self.calibration, default_model=default_model)
+
+    def source_of_times(self, chosen: ChosenCostModel, gpu: str | None) -> str:
+        """The line that tells where the times of a simulation come from: ``chosen`` is what ``choose`` gave. Raises
+        ``ConfigError`` for another card than the measured one."""
+        from sim.measured_times import find_card, hardware_of
+
+        card = hardware_of(find_card(gpu, chosen.cost_model), chosen.cost_model) or "a card that nobody told"
+        if self.table is not None:
+            return times_line([f"latency tables of {chosen.config.model}, {card}"])
+        if self.calibration is not None:
+            return times_line([f"calibration {self.calibration}, {card}"])
+        return times_line([roofline_of([card], [chosen.config.model])])
+
+
+def roofline_of(cards: Iterable[str], models: Iterable[str]) -> str:
+    """What times are that nobody measured."""
+    return f"roofline of {', '.join(cards)} (data sheet, not measured), {', '.join(models)}"
+
+
+def times_line(sources: Iterable[str]) -> str:
+    """The line with figures of simulations that tells where their times come from."""
+    return f"times: {'; '.join(sources)}"
 
 
 def print_extrapolation(num_steps: int, num_extrapolated_steps: int, cost_model: CostModel | None) -> None:

@@ -41,6 +41,8 @@ _WITHOUT = OPTIONS_OF_REAL_RUNS.union({"policy"}, *OPTIONS_OF_POLICIES.values())
 class _Run(NamedTuple):
     policy: str
     cost_model: CostModel | None
+    times: str
+    """See ``CostModelInput.source_of_times``."""
     result: SimulationResult
     metrics: Metrics
     token_times: TokenTimes
@@ -90,6 +92,7 @@ def policies(
         print_json({"policies": list(map(_to_dict, runs))})
     else:
         _print(runs)
+        print_line(runs[0].times)
         print_line(f"simulated in {duration(sum(run.result.loop_time_s for run in runs))}")
     if figure is not None:  # last: where there is nothing to draw, there are figures to read
         _draw(runs, seconds, figure)
@@ -147,7 +150,8 @@ def _run(workload: Path, config: Config, gpu: str | None, costs: CostModelInput,
         record=False,
         listeners=[collector.apply_all, token_times.apply_all],
     )
-    return _Run(config.policy, chosen.cost_model, result, summarize_run(collector), token_times)
+    times = costs.source_of_times(chosen, gpu)
+    return _Run(config.policy, chosen.cost_model, times, result, summarize_run(collector), token_times)
 
 
 def _draw(runs: list[_Run], window_s: tuple[float, float] | None, path: Path) -> None:

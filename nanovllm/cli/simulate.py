@@ -13,6 +13,7 @@ from nanovllm.cli.console import (
     EXIT_INTERRUPTED,
     EXIT_USER_ERROR,
     print_json,
+    print_line,
     print_note,
     print_refusals,
     printed_at_the_end,
@@ -88,13 +89,16 @@ def simulate(
     encode = None if tokenizer is None else _load_encoder(tokenizer)
     requests = reading.read(workload, allow_text=encode is not None)
     recorded = None if outputs is None else _read_outputs(outputs)
-    config, spec, cost_model = costs.choose(config)
+    config, spec, cost_model = chosen = costs.choose(config)
+    times = costs.source_of_times(chosen, gpu)
     if cluster.replicas > 1:
         options = {"gpu": gpu, "model": spec, "cost_model": cost_model, "tokenize": encode}
-        return simulate_replicas(cluster, config, requests, trace=trace, slo=slo, as_json=as_json, **options)
+        return simulate_replicas(
+            cluster, config, requests, trace=trace, slo=slo, as_json=as_json, times=times, **options
+        )
     view, result = make_view(live, as_json), None
     observer = observe(trace, slo if slo.limits else None)
-    with printed_at_the_end(lambda: _print(result, observer.metrics(), as_json)), observer:
+    with printed_at_the_end(lambda: _print(result, observer.metrics(), times, as_json)), observer:
         try:
             with showing(view):
                 result = run_simulation(
@@ -141,12 +145,13 @@ def _read_outputs(path: Path) -> RecordedOutputs:
     return RecordedOutputs(read_trace(path).events, path)
 
 
-def _print(result: SimulationResult | None, metrics: Metrics, as_json: bool) -> None:
-    """``result``: None if the run was interrupted."""
+def _print(result: SimulationResult | None, metrics: Metrics, times: str, as_json: bool) -> None:
+    """``result``: None if the run was interrupted. ``times``: see ``CostModelInput.source_of_times``."""
     if as_json:
         print_json({"complete": result is not None, **_run_to_dict(result), "metrics": metrics.to_dict()})
         return
     print_metrics(metrics)
+    print_line(times)
     if result is not None:
         print_speed(result.time_s, result.loop_time_s)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nanovllm.cli.console import print_line, print_table
+from nanovllm.cli.cost_model import roofline_of, times_line
 from nanovllm.cli.metrics_table import duration, significant
 from nanovllm.cli.sweep_notes import is_search, print_notes
 from nanovllm.errors import ConfigError, UserError
@@ -87,12 +88,26 @@ def print_rows(result: SweepResult, sort: str | None, limit: int) -> None:
         settings = [Text(_told(row[name])) for name in result.sweep.varied]
         table.add_row(*settings, *(_cell(row, column) for column in shown))
     print_table(table)
+    print_line(times_line(_sources_of_times(rows)))
     noun = "cell" if len(rows) == 1 else "cells"
     counts = [f"{len(rows):,} {noun}", f"{len(result.failed):,} failed" if result.failed else ""]
     counts += [f"{result.num_reused:,} from the store" if result.num_reused else ""]
     counts += [f"the first {limit:,} are shown" if len(rows) > limit else ""]
     print_line(", ".join(filter(None, counts)))
     print_notes(rows)
+
+
+def _sources_of_times(rows: Sequence[Row]) -> Iterator[str]:
+    """Each once, by what the rows set: the files of measured times need not be there any more."""
+    from sim.engine_setup import DEFAULT_MODEL
+    from sim.measured_times import DEFAULT_GPU
+
+    for setting, words in (("calibration", "calibration"), ("table", "latency tables")):
+        yield from dict.fromkeys(f"{words} {row[setting]}" for row in rows if row.get(setting) is not None)
+    modelled = [row for row in rows if row.get("calibration") is None and row.get("table") is None]
+    if modelled:
+        cards = dict.fromkeys(row.get("gpu") or DEFAULT_GPU for row in modelled)
+        yield roofline_of(cards, dict.fromkeys(row.get("model") or DEFAULT_MODEL for row in modelled))
 
 
 def _is_shown(column: str, rows: Sequence[Row]) -> bool:

@@ -36,6 +36,7 @@ def test_a_simulated_run_is_like_itself(run: RunCommand, trace: Path) -> None:
     assert "decode step" in outcome.out
     assert "(+0.0%)" in outcome.out
     assert "the decisions are the same" in outcome.out
+    assert "simulated times: roofline of h200 (data sheet, not measured), qwen3-0.6b\n" in outcome.out
 
 
 def test_a_calibration_makes_another_time_of_the_same_decisions(
@@ -63,6 +64,7 @@ def test_a_run_of_vllm_is_compared_by_the_tables_beside_it(run: RunCommand, vllm
     outcome = run("compare", vllm_run, "--num-kvcache-blocks", 50)
     assert (outcome.code, outcome.err) == (0, "")
     assert "3 requests" in outcome.out
+    assert "simulated times: latency tables of " in outcome.out
     assert "decisions" not in outcome.out
 
 

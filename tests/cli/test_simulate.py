@@ -32,6 +32,24 @@ def test_figures_are_shown_in_words(workload: Path, run: RunCommand) -> None:
         assert part in outcome.out
 
 
+@pytest.mark.parametrize(
+    ("words", "times"),
+    [
+        ("", "roofline of h200 (data sheet, not measured), qwen3-0.6b"),
+        ("--gpu l4 --model qwen3-8b", "roofline of l4 (data sheet, not measured), qwen3-8b"),
+        ("--replicas 2 --gpu l4", "roofline of l4 (data sheet, not measured), qwen3-0.6b"),
+        ("--calibration h200-qwen3-0.6b", "calibration h200-qwen3-0.6b, NVIDIA H200"),
+    ],
+)
+def test_where_the_times_come_from_is_told(words: str, times: str, tmp_path: Path, run: RunCommand) -> None:
+    path = tmp_path / "load.jsonl"
+    path.write_text('{"id": 0, "prompt_len": 9, "max_tokens": 2}\n')
+    for command in ("simulate", "policies"):
+        if command == "policies" and "--replicas" in words:
+            continue
+        assert f"times: {times}\n" in run(command, path, *words.split()).out
+
+
 def test_json_tells_the_run_and_its_figures(workload: Path, run: RunCommand) -> None:
     told = json.loads(run("simulate", workload, "--json").out)
     assert told["complete"] is True

@@ -46,6 +46,14 @@ def test_a_table_with_what_varies_and_how_it_went(run: RunCommand, tmp_path: Pat
     assert outcome.out.endswith("4 cells, the first 3 are shown\n")
 
 
+def test_where_the_times_come_from_is_told(run: RunCommand) -> None:
+    cards = run("sweep", *SMALL, "--jobs", 1, "--vary", "gpu=l4,h200", "--vary", "model=qwen3-0.6b,qwen3-8b").out
+    assert "times: roofline of l4, h200 (data sheet, not measured), qwen3-0.6b, qwen3-8b\n" in cards
+    measured = run("sweep", *SMALL, "--jobs", 1, "--vary", "calibration=none,h200-qwen3-0.6b").out
+    modelled = "roofline of h200 (data sheet, not measured), qwen3-0.6b"
+    assert f"times: calibration h200-qwen3-0.6b; {modelled}\n" in measured
+
+
 def test_json_has_a_row_a_line(run: RunCommand) -> None:
     outcome = run("sweep", *TWO_BY_TWO, "--json")
     rows = [json.loads(line) for line in outcome.out.splitlines()]
