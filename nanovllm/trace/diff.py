@@ -1,7 +1,8 @@
 """Where the decisions of two runs part, in words.
 
 Decisions are all events without their times. Of the headers only policy and options count, for they explain decisions;
-backend and model do not: that a simulation decides like the run it simulates is what one wants to see.
+backend and model do not: that a simulation decides like the run it simulates is what one wants to see. Nor does what
+follows from the options alone: how much of another pool is free, and admissions where only one policy tells of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import zip_longest
 import msgspec
 
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlockEvicted,
     BlocksFreed,
@@ -34,7 +36,7 @@ class Difference(msgspec.Struct, frozen=True):
     options: list[str]
     """Options of the headers that differ, each in words."""
     event: int | None
-    """Index of the first event that differs; None if the decisions are the same all the same."""
+    """Index of the first event that differs, among those that count; None if none does."""
     step: int | None
     """Its step; None if the decisions are the same, or part before the first step."""
     decision: str | None
@@ -52,6 +54,7 @@ def diff(a: Sequence[AnyEvent], b: Sequence[AnyEvent]) -> Difference | None:
     """The first difference between two traces, called A and B; None if they made the same decisions under the same
     options."""
     options = _differing_options(a, b)
+    a, b = _what_counts(a, b), _what_counts(b, a)
     event = _first_difference(a, b)
     if event is None:
         return Difference(options, None, None, None) if options else None
@@ -81,6 +84,19 @@ def _differing_options(a: Sequence[AnyEvent], b: Sequence[AnyEvent]) -> list[str
 def _options(events: Sequence[AnyEvent]) -> dict[str, object]:
     header = events[0] if events else None
     return {"policy": header.policy, **header.config} if isinstance(header, TraceStarted) else {}
+
+
+def _what_counts(events: Sequence[AnyEvent], others: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+    """What both traces would tell if they decided alike."""
+    options, other_options = _options(events), _options(others)
+    if options.get("policy") != other_options.get("policy") and not any(isinstance(e, Admitted) for e in others):
+        events = [event for event in events if not isinstance(event, Admitted)]
+    if options.get("num_blocks") != other_options.get("num_blocks"):
+        events = [
+            msgspec.structs.replace(event, free_blocks=0) if isinstance(event, StepStarted) else event
+            for event in events
+        ]
+    return events
 
 
 def _first_difference(a: Iterable[AnyEvent], b: Iterable[AnyEvent]) -> int | None:

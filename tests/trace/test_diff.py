@@ -10,9 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 from nanovllm.trace.diff import diff, without_times
 from nanovllm.trace.events import (
+    Admitted,
     AnyEvent,
     BlocksAllocated,
     BlocksFreed,
+    ChunkScheduled,
     DecodeScheduled,
     Held,
     Preempted,
@@ -109,6 +111,29 @@ def test_what_each_did_is_told_in_words() -> None:
 def test_the_same_kind_of_decision_is_told_apart(a: AnyEvent, b: AnyEvent, words: str) -> None:
     opening: list[AnyEvent] = [TraceStarted(1, "", "", "", header()), StepStarted(2, 0.0, 0, 4, 1)]
     assert str(diff([*opening, a], [*opening, b])) == f"step 2: {words}"
+
+
+def test_what_only_one_policy_tells_is_no_decision() -> None:
+    events = preempting_run()
+    first = next(i for i, event in enumerate(events) if isinstance(event, ChunkScheduled))
+    mixed: list[AnyEvent] = [replaced(events[0], policy="mixed"), *events[1:first], Admitted(0), *events[first:]]
+    for a, b in ((events, mixed), (mixed, events)):
+        difference = diff(a, b)
+        assert difference is not None
+        assert difference.decision is None
+    # Under one policy, it is one.
+    assert "step 0: A" in str(diff([events[0], *mixed[1:]], events))
+
+
+def test_another_pool_is_told_and_what_is_free_in_it_is_not() -> None:
+    events = preempting_run()
+    larger: list[AnyEvent] = [
+        replaced(event, free_blocks=event.free_blocks + 3) if isinstance(event, StepStarted) else event
+        for event in events
+    ]
+    larger[0] = replaced(events[0], config={**events[0].config, "num_blocks": events[0].config["num_blocks"] + 3})
+    assert str(diff(events, larger)) == "num_blocks is 4 in A, 7 in B\nthe decisions are the same"
+    assert "7 free blocks" in str(diff(events, [events[0], *larger[1:]]))
 
 
 def test_options_come_first() -> None:
