@@ -14,9 +14,12 @@ from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
 
 if TYPE_CHECKING:
     from nanovllm.trace.jsonl import Trace
+    from nanovllm.trace.state.laws import Violation
 
 EXIT_FOUND = 1
 """What was asked about is not so: laws are broken, traces differ."""
+MAX_VIOLATIONS = 5
+"""Of each law, unless all are asked for: one that a policy does not keep is broken in every other step."""
 
 app = typer.Typer(
     help="Read a trace: list it, play it back, judge it, measure it, compare two, draw it, hand it to Perfetto."
@@ -73,8 +76,14 @@ def watch(
         print_note(trace.problem)
 
 
-@app.command(cls=Command, epilog=examples("nanovllm trace check trace.jsonl"))
-def check(path: TracePath, as_json: AsJson = False) -> int:
+@app.command(cls=Command, epilog=examples("nanovllm trace check trace.jsonl", "nanovllm trace check trace.jsonl --all"))
+def check(
+    path: TracePath,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"Print all violations, not {MAX_VIOLATIONS} of each law. JSON has all.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
     """Check that a trace is complete and keeps the engine's laws. Exit code 1 if not."""
     import msgspec
 
@@ -90,8 +99,7 @@ def check(path: TracePath, as_json: AsJson = False) -> int:
     else:
         if trace.problem is not None:
             print_line(trace.problem)
-        for violation in violations:
-            print_line(f"{path}:{violation.event + 1}: {violation}")
+        _print_violations(path, violations, None if every else MAX_VIOLATIONS)
         if trace.complete and not violations:
             print_line(f"{path}: {len(trace.events):,} events, complete, every law is kept")
     return 0 if trace.complete and not violations else EXIT_FOUND
@@ -232,6 +240,22 @@ def perfetto(
     refuse_overwriting(output, path)
     write_chrome_trace(_read(path).events, output, path)
     typer.echo(output)
+
+
+def _print_violations(path: Path, violations: list[Violation], most: int | None) -> None:
+    """Law by law: what it says, how often it is broken, and where; ``most``: so many of each."""
+    from nanovllm.trace.state.laws import LAWS
+
+    by_law: dict[str, list[Violation]] = {}
+    for violation in violations:
+        by_law.setdefault(violation.law, []).append(violation)
+    for law, broken in by_law.items():
+        print_line(f"{law}, broken {len(broken):,} ×: {LAWS[law]}")
+        told = broken[:most]
+        for violation in told:
+            print_line(f"{path}:{violation.event + 1}: {violation.place}: {violation.message}")
+        if num_left := len(broken) - len(told):
+            print_line(f"… {num_left:,} more of {law}: --all prints them")
 
 
 def _read(path: Path) -> Trace:

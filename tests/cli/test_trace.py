@@ -79,6 +79,20 @@ def test_check_reports_a_broken_law_with_its_line(trace: Path, tmp_path: Path, r
     assert told["violations"][0]["event"] == number
 
 
+def test_check_tells_each_law_once_with_its_first_violations(tmp_path: Path, run: RunCommand) -> None:
+    load, path = tmp_path / "load.jsonl", tmp_path / "early.jsonl"
+    load.write_text("".join(f'{{"id": {number}, "prompt_len": 4, "max_tokens": 1}}\n' for number in range(7)))
+    assert run("simulate", load, "--trace", path).code == 0
+    path.write_text(path.read_text().replace('"arrival":0.0', '"arrival":-1.0'))
+    shown, every, as_json = (run("trace", "check", path, *words) for words in ((), ("--all",), ("--json",)))
+    assert {outcome.code for outcome in (shown, every, as_json)} == {1}
+    heading, *places = every.out.splitlines()
+    assert heading == "arrival, broken 7 ×: A request arrives after the start, and before it is handed over."
+    assert places[0] == f"{path}:2: step -1, event 1: request 0 came at -1.0 s, before the start"
+    assert len(places) == len(json.loads(as_json.out)["violations"]) == 7
+    assert shown.out.splitlines() == [heading, *places[:5], "… 2 more of arrival: --all prints them"]
+
+
 def test_diff_finds_what_differs(workload: Path, trace: Path, tmp_path: Path, run: RunCommand) -> None:
     assert run("trace", "diff", trace, trace).out == "decisions identical\n"
     other = tmp_path / "other.jsonl"

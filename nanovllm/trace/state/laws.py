@@ -78,8 +78,13 @@ class Violation(msgspec.Struct, frozen=True):
     event: int
     message: str
 
+    @property
+    def place(self) -> str:
+        """Where it is broken, in words."""
+        return f"step {self.step}, event {self.event}"
+
     def __str__(self) -> str:
-        return f"step {self.step}, event {self.event}: {self.message}. {self.law}: {LAWS[self.law]}"
+        return f"{self.place}: {self.message}. {self.law}: {LAWS[self.law]}"
 
 
 def require_64_bits(*numbers: object) -> None:
