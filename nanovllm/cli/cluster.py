@@ -49,6 +49,11 @@ class ClusterInput:
         check_whole_number("replicas", self.replicas, 1, MAX_REPLICAS)
         check_name("router", self.router, ROUTERS)
 
+    @property
+    def may_rank_by_max_tokens(self) -> bool:
+        """Whether the router looks at how long answers may become, or is one's own, which may."""
+        return self.replicas > 1 and self.router != "round_robin"
+
     def trace_paths(self, path: Path | None) -> list[Path]:
         """The file for the trace of each replica: ``run.jsonl`` itself for one, else ``run.replica-0.jsonl`` ..."""
         if path is None:

@@ -19,10 +19,10 @@ from nanovllm.cli.cost_model import CostModelInput, Gpu, print_extrapolation
 from nanovllm.cli.help import examples
 from nanovllm.cli.metrics_table import duration
 from nanovllm.cli.options import takes
-from nanovllm.cli.workload_input import WorkloadInput
+from nanovllm.cli.workload_input import WorkloadInput, print_answers_shown
 from nanovllm.config import OPTIONS_OF_POLICIES, OPTIONS_OF_REAL_RUNS, POLICIES, Config
 from nanovllm.errors import ConfigError
-from nanovllm.own_classes import check_name
+from nanovllm.own_classes import check_name, is_class_name
 
 if TYPE_CHECKING:
     from nanovllm.trace.metrics import Metrics
@@ -87,6 +87,8 @@ def policies(
     if window is not None and figure is None:
         raise ConfigError("window", window, "only together with figure")
     _check_figure(figure, len(names), workload, costs)
+    if any(map(is_class_name, names)) and reading.shows_answers(workload):
+        print_answers_shown()
     runs = [_run(workload, config.with_policy(name), gpu, costs, reading) for name in names]
     if as_json:
         print_json({"policies": list(map(_to_dict, runs))})

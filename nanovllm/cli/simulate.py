@@ -25,9 +25,10 @@ from nanovllm.cli.help import examples
 from nanovllm.cli.live import Live, make_view, showing
 from nanovllm.cli.metrics_table import print_metrics, print_speed
 from nanovllm.cli.options import SLO_PANEL, takes
-from nanovllm.cli.workload_input import WorkloadInput
+from nanovllm.cli.workload_input import WorkloadInput, print_answers_shown
 from nanovllm.config import OPTIONS_OF_REAL_RUNS, Config
 from nanovllm.errors import ConfigError
+from nanovllm.own_classes import is_class_name
 from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ def simulate(
     recorded = None if outputs is None else _read_outputs(outputs)
     config, spec, cost_model = chosen = costs.choose(config)
     times = costs.source_of_times(chosen, gpu)
+    may_rank = is_class_name(config.policy) or cluster.may_rank_by_max_tokens
+    if may_rank and reading.shows_answers(workload):
+        print_answers_shown()
     if cluster.replicas > 1:
         options = {"gpu": gpu, "model": spec, "cost_model": cost_model, "tokenize": encode}
         return simulate_replicas(

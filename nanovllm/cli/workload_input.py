@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanovllm.cli.console import print_note
+
 if TYPE_CHECKING:
     from sim.readers.any_format import Reading
     from sim.workload import WorkloadRequest
@@ -49,3 +51,13 @@ class WorkloadInput:
     def read(self, path: Path, *, allow_text: bool = False) -> Iterable[WorkloadRequest]:
         """The requests in order of arrival, see ``Reading``."""
         return self.reading.read(path, allow_text=allow_text)
+
+    def shows_answers(self, path: Path) -> bool:
+        """Whether each request's ``max_tokens`` is the true length of its answer: a public trace, read as it is. Raises
+        ``WorkloadError``."""
+        return self.trace_max_tokens is None and self.reading.format_of(path) != "workload"
+
+
+def print_answers_shown() -> None:
+    """A note for whoever decides by ``max_tokens`` where ``WorkloadInput.shows_answers``."""
+    print_note("max_tokens are the true answer lengths, which no server knows: --trace-max-tokens N hides them")

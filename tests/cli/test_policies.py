@@ -14,6 +14,7 @@ from nanovllm.engine.scheduler import Scheduler
 from nanovllm.trace.events import TraceStarted
 from nanovllm.trace.jsonl import read_trace
 from tests.cli.conftest import RunCommand
+from tests.cli.test_simulate import AZURE
 
 
 def test_a_row_a_policy(workload: Path, run: RunCommand) -> None:
@@ -80,6 +81,31 @@ def test_a_policy_of_ones_own_by_its_name(workload: Path, tmp_path: Path, run: R
     header = read_trace(path).events[0]
     assert isinstance(header, TraceStarted)
     assert header.policy == OWN
+
+
+@pytest.mark.parametrize(
+    ("words", "is_told"),
+    [
+        (f"simulate azure.csv --policy {OWN}", True),
+        (f"policies azure.csv --policies mixed,{OWN}", True),
+        ("simulate azure.csv --replicas 2 --router least_loaded", True),
+        (f"simulate azure.csv --policy {OWN} --trace-max-tokens 99", False),
+        (f"policies load.jsonl --policies mixed,{OWN}", False),
+        ("policies azure.csv --policies shortest_first,mixed", False),  # it looks at prompts only
+        ("simulate azure.csv --router least_loaded", False),
+        ("simulate azure.csv --replicas 2", False),
+    ],
+)
+def test_who_may_rank_by_the_true_lengths_of_answers_is_told(
+    words: str, is_told: bool, workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: RunCommand
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("azure.csv").write_text(AZURE)
+    Path("load.jsonl").write_bytes(workload.read_bytes())
+    outcome = run(*words.split())
+    assert outcome.code == 0
+    note = "note: max_tokens are the true answer lengths, which no server knows: --trace-max-tokens N hides them\n"
+    assert outcome.err == (note if is_told else "")
 
 
 @pytest.mark.parametrize(
