@@ -10,7 +10,7 @@ from nanovllm.engine.batch import ScheduledBatch
 from nanovllm.engine.clock import Clock
 from nanovllm.engine.scheduler import Scheduler
 from nanovllm.engine.sequence import Sequence
-from nanovllm.errors import StepError
+from nanovllm.errors import ConfigError, StepError
 from nanovllm.trace.events import Emit, StepFinished, StepStarted
 
 
@@ -96,11 +96,16 @@ class Lockstep:
 
 
 def decide(scheduler: Scheduler, step: int, time_s: float, emit: Emit | None) -> ScheduledBatch:
-    """Begin a step: what it computes."""
+    """Begin a step: what it computes. Raises ``ConfigError`` for a scheduler of one's own that gives something else."""
     if emit is not None:
         queues = len(scheduler.waiting), len(scheduler.running)
         emit(StepStarted(step, time_s, *queues, scheduler.block_manager.num_free_blocks))
-    return scheduler.schedule()
+    batch = scheduler.schedule()
+    if not isinstance(batch, ScheduledBatch):
+        made_by = f"{type(scheduler).__module__}:{type(scheduler).__qualname__}"
+        told = f"its schedule() returned {type(batch).__name__}, a ScheduledBatch is needed"
+        raise ConfigError("policy", made_by, told)
+    return batch
 
 
 def fail(scheduler: Scheduler, batch: ScheduledBatch, time_s: float) -> list[Sequence]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,22 @@ def test_a_policy_that_is_none(command: str, policy: str, reason: str, workload:
     outcome = run(command, workload, "--policy", policy)
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
     assert outcome.err.startswith(f"error: policy={policy!r} is not allowed: {reason}")
+
+
+class ReturnsList(Scheduler):
+    """A policy with a mistake in it."""
+
+    def schedule(self) -> Any:
+        return list(super().schedule().sequences)
+
+
+@pytest.mark.parametrize("words", ["", "--lookahead", "--live"])
+def test_a_schedule_that_gives_no_batch_is_one_line(words: str, workload: Path, run: RunCommand) -> None:
+    policy = f"{__name__}:ReturnsList"
+    outcome = run("simulate", workload, "--policy", policy, *words.split())
+    reason = "its schedule() returned list, a ScheduledBatch is needed"
+    assert outcome.code == 2
+    assert outcome.err == f"error: policy={policy!r} is not allowed: {reason}\n"
 
 
 def test_a_request_that_can_never_run_is_told_once(workload: Path, run: RunCommand) -> None:
