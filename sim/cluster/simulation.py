@@ -108,7 +108,7 @@ def simulate_cluster(
     Raises ``UserError`` for what cannot be used; a request that can never run is in ``rejected``.
     """
     check_whole_number("replicas", num_replicas, 1, MAX_REPLICAS)
-    make_router = _find_router(router) if isinstance(router, str) else router
+    make_router = find_router(router) if isinstance(router, str) else router
     for name, given in (("emits", emits), ("listeners", listeners)):
         if given is not None and len(given) != num_replicas:
             raise ConfigError(name, len(given), f"one for each of {num_replicas} replicas is needed")
@@ -143,7 +143,8 @@ def simulate_cluster(
     )
 
 
-def _find_router(name: str) -> RouterFactory:
+def find_router(name: str) -> RouterFactory:
+    """What makes the router of this name, one of ``ROUTERS`` or ``module:Class``. Raises ``ConfigError``."""
     check_name("router", name, ROUTERS)
     if name in ROUTERS:
         return ROUTERS[name]

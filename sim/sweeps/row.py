@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from nanovllm.errors import UserError
@@ -46,7 +48,14 @@ def _run(settings: Mapping[str, Any]) -> tuple[Figures, str | None]:
         return {}, str(error)
     except Exception as error:  # a fault of the program in one cell is no reason to lose the others
         words = " ".join(str(error).split())
-        return {}, f"{type(error).__name__}: {words}" if words else type(error).__name__
+        told = f"{type(error).__name__}: {words}" if words else type(error).__name__
+        return {}, f"{told} ({_place_of(error)})"
+
+
+def _place_of(error: Exception) -> str:
+    """Where it was raised, ``file.py:9``: of a policy of one's own, perhaps."""
+    frame, line = deque(walk_tb(error.__traceback__), maxlen=1)[0]
+    return f"{Path(frame.f_code.co_filename).name}:{line}"
 
 
 def _figures(cell: CellSettings) -> Figures:

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanovllm.checks import check_whole_number
+from nanovllm.engine.policies import find_scheduler
+from nanovllm.own_classes import is_class_name
+from sim.cluster.simulation import find_router
 from sim.processors import num_processors
 from sim.sweeps.executors import LOCAL_CLUSTER, in_processes, in_this_process, on_ray
 from sim.sweeps.row import FAILED, WALL, Row
@@ -60,12 +63,14 @@ def run_sweep(
     them the store has; ``on_row`` each new row. A row is a function of its cell, wherever it is computed, but for
     ``wall_s``.
 
-    Raises ``FileError`` for a store of another sweep, or one that is in use; ``WorkerError`` if processes are killed or
+    Raises ``ConfigError`` for a policy or router of one's own that cannot be imported, before anything is computed;
+    ``FileError`` for a store of another sweep, or one that is in use; ``WorkerError`` if processes are killed or
     the cluster is lost. Rows that were computed are in the store then, as after Ctrl-C.
     """
     if num_jobs is not None:
         check_whole_number("jobs", num_jobs, 1)
     cells = sweep.cells()
+    _refuse_missing_classes(cells)
     with ExitStack() as resources:
         kept = None if store is None else resources.enter_context(open_store(store, sweep))
         rows = {} if kept is None else _reusable(kept, cells, retry_failed)
@@ -83,6 +88,13 @@ def run_sweep(
         if kept is not None:
             kept.finish(in_order)
     return SweepResult(sweep=sweep, rows=in_order, num_reused=num_reused)
+
+
+def _refuse_missing_classes(cells: Sequence[Cell]) -> None:
+    for name, find in (("policy", find_scheduler), ("router", find_router)):
+        for value in dict.fromkeys(cell.settings.get(name) for cell in cells):
+            if isinstance(value, str) and is_class_name(value):
+                find(value)
 
 
 def _reusable(store: Store, cells: Sequence[Cell], retry_failed: bool) -> dict[str, Row]:

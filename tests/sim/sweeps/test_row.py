@@ -104,12 +104,13 @@ def test_a_combination_that_cannot_be_fails_alone() -> None:
     assert "only for policy mixed" in rows[1]["error"]
 
 
-def test_a_fault_of_the_program_is_told_with_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_told_with_its_kind_and_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("no\ntime")
 
     monkeypatch.setattr("sim.sweeps.row._figures", fail)
-    assert row_of()["error"] == "ZeroDivisionError: no time"
+    line = fail.__code__.co_firstlineno + 1
+    assert row_of()["error"] == f"ZeroDivisionError: no time (test_row.py:{line})"
 
 
 def test_no_figure_has_the_name_of_a_setting() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nanovllm.errors import FileError
+from nanovllm.errors import ConfigError, FileError
 from sim.sweeps import Row, Sweep, equal_rows, read_sweep, run_sweep
 from tests.sim.sweeps.small import small_sweep
 
@@ -235,3 +235,21 @@ def test_a_manifest_says_what_the_sweep_is(tmp_path: Path) -> None:
     assert read_sweep(tmp_path) == small_sweep()
     with pytest.raises(FileError, match="cannot be read"):
         read_sweep(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"policy": ["mixed", "no_such_module:Own"]}, "module 'no_such_module' cannot be imported"),
+        ({"policy": ["mixed", "json:JSONDecoder"]}, "a subclass of nanovllm.engine.scheduler.Scheduler is needed"),
+        ({"router": "json:Router", "replicas": 2}, "module 'json' has no class 'Router'"),
+    ],
+)
+def test_a_class_that_is_not_there_is_refused_before_the_first_cell_runs(
+    changes: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    rows: list[Row] = []
+    with pytest.raises(ConfigError, match=problem):
+        run_sweep(small_sweep(**changes), store=tmp_path / "store", num_jobs=1, on_row=rows.append)
+    assert not rows
+    assert not (tmp_path / "store").exists()
