@@ -44,12 +44,18 @@ def _draw(ax: Axes, data: PromptProgress, problem: str | None) -> None:
     name = shortened(str(data.request), 40)
     ax.set_xlabel(f"token of request {name}")
     if len(data.block_table) <= 16:
-        ax.set_xticks([*range(0, data.num_tokens, data.block_size), data.num_tokens])
+        ax.set_xticks(_numbered_tokens(data, width_pt(ax)))
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=TEXT_PT, color=MUTED)
     for spine in ax.spines.values():
         spine.set_visible(False)
     heading(ax, f"Request {name}: {data.num_tokens:,} tokens = {_sum(data)}", _keys(data), problem)
+
+
+def _numbered_tokens(data: PromptProgress, axis_pt: float) -> list[int]:
+    """The end of the prompt, and where blocks begin, as far as their numbers do not run into that of the end."""
+    room_tokens = (len(str(data.num_tokens)) * 7 + 6) / axis_pt * data.num_tokens
+    return [*range(0, max(1, data.num_tokens - int(room_tokens)), data.block_size), data.num_tokens]
 
 
 def _height_in(data: PromptProgress) -> float:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from nanovllm.errors import UserError
+from tests.trace.runs import request
 from tests.viz.figures import runs
-from tests.viz.figures.drawn import texts_of
+from tests.viz.figures.drawn import flaws, texts_of
 from viz.figures import (
     block_handover,
     block_handover_data,
@@ -34,6 +35,14 @@ def test_the_picture_says_so() -> None:
     texts = texts_of(figure)
     assert "Request B: 64 tokens = 32 reused + 20 + 12" in texts
     assert {"32", "20", "12", "num_cached_tokens\n32 → 52", "num_cached_tokens\n52 → 64"} <= texts
+
+
+@pytest.mark.parametrize(("length", "last_numbers"), [(61, [50, 61]), (65, [60, 65]), (70, [60, 70])])
+def test_the_numbers_below_a_prompt_keep_apart(length: int, last_numbers: list[int]) -> None:
+    events = runs.run([request("A", runs.prompt("A", length), 1)], block_size=10, num_blocks=8, budget=40)
+    figure = prompt_progress(events, "A")
+    assert figure.axes[0].get_xticks().tolist()[-2:] == last_numbers
+    assert flaws(figure) == []
 
 
 def test_progress_of_a_request_that_was_preempted() -> None:
