@@ -62,8 +62,14 @@ class StepAxis:
         return np.where(centres < self.right[found], found + self.positions.start, -1)
 
     def groups(self, limit: int) -> IntArray:
-        """Starts, counted from the first drawn step, of at most ``limit`` groups of about equally many steps."""
-        return np.unique(np.linspace(0, len(self), min(limit, len(self)), endpoint=False).astype(np.int64))
+        """Starts, counted from the first drawn step, of groups of consecutive steps that leave no gap between them.
+
+        From each gap on they are counted out anew, as many a group as make ``limit`` groups of a run without a gap.
+        """
+        size = -(-len(self) // limit)
+        begins = np.flatnonzero(np.append(True, self.left[1:] > self.right[:-1]))
+        since_begin = np.arange(len(self)) - np.repeat(begins, np.diff(begins, append=len(self)))
+        return np.flatnonzero(since_begin % size == 0)
 
 
 def step_axis(history: History, steps: StepRange | None = None, by_time: bool = False) -> StepAxis:

@@ -22,7 +22,7 @@ MAX_COLUMNS = 700
 
 @dataclass(frozen=True)
 class Columns:
-    """Groups of consecutive steps, one a column; groups of one step while there are few enough."""
+    """Groups of consecutive steps with no gap inside, one a column; groups of one step while there are few enough."""
 
     axis: StepAxis
     starts: IntArray
@@ -54,7 +54,7 @@ class Columns:
 
 
 def columns_of(axis: StepAxis, limit: int = MAX_COLUMNS) -> Columns:
-    """The columns of an axis, at most ``limit``."""
+    """The columns of an axis: at most ``limit``, and one more for each time without a step."""
     starts = axis.groups(limit)
     last = np.append(starts[1:], len(axis)) - 1
     return Columns(axis, starts, axis.left[starts], axis.right[last])
@@ -152,7 +152,9 @@ def draw_limit(ax: Axes, value: float, label: str, raised_pt: float = 0.0) -> No
 
 def averaging(columns: Columns) -> str:
     """What the note says of columns that stand for several steps."""
-    return f"; a column averages {-(-len(columns.axis) // len(columns.starts))} steps" if columns.is_averaged else ""
+    if not columns.is_averaged:
+        return ""
+    return f"; a column averages up to {np.diff(columns.starts, append=len(columns.axis)).max()} steps"
 
 
 def height_in(history: History, axis: StepAxis) -> float:

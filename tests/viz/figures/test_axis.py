@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from nanovllm.errors import UserError
 from nanovllm.trace.events import AnyEvent, StepFinished, StepStarted
 from tests.trace.runs import request
 from tests.viz.figures import runs
 from viz.figures import history_of
-from viz.figures.axis import common_bounds, step_axis
+from viz.figures.axis import StepAxis, common_bounds, step_axis
 from viz.figures.bands import columns_of
 
 
@@ -80,6 +81,38 @@ def test_long_runs_are_averaged_into_columns() -> None:
     assert (means * np.diff(np.append(columns.starts, len(axis)))).sum() == pytest.approx(values.sum())
     assert not columns_of(axis).is_averaged
     assert columns_of(axis).mean(values).tolist() == values.tolist()
+
+
+def axis_of_time(paused_and_lasted: list[tuple[int, int]]) -> StepAxis:
+    """Steps that last some whole seconds, each after a pause or right after the one before."""
+    paused, lasted = np.array(paused_and_lasted, dtype=np.float64).T
+    right = np.cumsum(paused + lasted)
+    left = right - lasted
+    return StepAxis(range(len(left)), left, right, "time, s", True, 1.0, (float(left[0]), float(right[-1])))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 50]), st.integers(1, 9)), min_size=1).map(axis_of_time),
+    st.integers(1, 12),
+    st.data(),
+)
+def test_a_column_is_as_wide_as_its_steps_and_paints_no_pause(axis: StepAxis, limit: int, data: st.DataObject) -> None:
+    columns = columns_of(axis, limit)
+    widths = axis.right - axis.left
+    assert (columns.right - columns.left).tolist() == np.add.reduceat(widths, columns.starts).tolist()
+    values = np.array(data.draw(st.lists(st.integers(0, 99), min_size=len(axis), max_size=len(axis))))
+    painted = (columns.mean(values) * (columns.right - columns.left)).sum()
+    assert painted == pytest.approx((values * widths).sum()), "what is drawn weighs by time"
+    num_pauses = int((axis.left[1:] > axis.right[:-1]).sum())
+    assert len(columns.starts) <= limit + num_pauses
+
+
+def test_columns_are_counted_out_anew_after_a_pause() -> None:
+    columns = columns_of(axis_of_time([(0, 3), (0, 1), (6, 3), (0, 1), (0, 1)]), limit=1)
+    assert columns.starts.tolist() == [0, 2]
+    assert columns.left.tolist() == [0, 10]
+    assert columns.right.tolist() == [4, 15]
+    assert columns.mean(np.array([4, 0, 5, 0, 0])) == pytest.approx([3, 3]), "weighed by 3 and 1, and 3, 1 and 1 s"
 
 
 def test_outlines_are_broken_where_no_step_ran() -> None:
