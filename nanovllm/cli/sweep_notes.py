@@ -41,6 +41,9 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
             f"in {_of(short, searches)} requests come for less than {MIN_LIVES} times as long as one lives: a longer "
             "load_duration_s will show a lower limit"
         )
+    if few := [row for row in searches if _has_too_few(row)]:
+        them = " or ".join(dict.fromkeys(map(_all_of, few)))
+        yield f"in {_of(few, searches)} {them} at once still meet the objective: give more to find a limit"
 
 
 def _still_moves(row: Row) -> bool:
@@ -59,6 +62,18 @@ def _is_short(row: Row) -> bool:
     if not row["highest_rate"] or window_s is None or row["rate_drift"] is not None:
         return False
     return bool(window_s < MIN_LIVES * life_s(row))
+
+
+def _has_too_few(row: Row) -> bool:
+    """Whether there is no limit only because no more come than a fixed number."""
+    return row["highest_rate"] is None and row["search_window_s"] is None
+
+
+def _all_of(row: Row) -> str:
+    for setting, noun in (("num_sessions", "conversations"), ("num_agents", "agents"), ("num_requests", "requests")):
+        if (number := row.get(setting)) is not None:
+            return f"all {number:,} {noun}"
+    return "all requests"
 
 
 def _of(some: Sequence[Row], rows: Sequence[Row]) -> str:

@@ -104,6 +104,21 @@ def test_a_limit_that_there_is_not_is_told_as_such(run: RunCommand) -> None:
     assert "fails at" not in outcome.out
 
 
+@pytest.mark.parametrize(
+    ("load", "told"),
+    [
+        ({"num_sessions": 3, "num_turns": 1}, "all 3 conversations"),
+        ({"num_agents": 2, "num_calls": 1}, "all 2 agents"),
+        ({"num_requests": 4}, "all 4 requests"),
+        ({"arrivals": "poisson:3"}, "all requests"),
+    ],
+)
+def test_too_few_for_a_limit_are_told(load: dict[str, Any], told: str, run: RunCommand) -> None:
+    outcome = run("sweep", *words_of({"find_rate": 0.9, "slo_ttft": 60, **load}), "--jobs", 1)
+    assert outcome.err == f"note: in 1 of 1 cell {told} at once still meet the objective: give more to find a limit\n"
+    assert outcome.out.count(" any ") == 1
+
+
 def test_limits_that_are_not_steady_are_told(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     objective = {"slo_ttft": 0.2, "slo_tpot": 0.03}
     short = run("sweep", *words_of({**SEARCH, **objective, "load_duration_s": 3, "rate": 4}), "--jobs", 1)
