@@ -30,7 +30,7 @@ from nanovllm.trace.events import (
     TraceStarted,
 )
 from nanovllm.trace.replay import Replay
-from nanovllm.trace.state.laws import Violation
+from nanovllm.trace.state.laws import ENGINE_POLICIES, Violation
 from nanovllm.trace.state.ranks import Ranks
 
 _REASONS_WITH_A_TOKEN = ("eos", "stop", "length")
@@ -68,6 +68,7 @@ class _Checker:
         self._recounted_at = 0
         self._num_steps = 0
         self._ranks: Ranks | None = None
+        self._is_own_policy = False
 
     def take(self, event: AnyEvent) -> bool:
         """Take in the next event; False if it contradicts those before it."""
@@ -166,8 +167,10 @@ class _Checker:
             is_so = budget is None or self._step_tokens >= budget
         elif event.reason == "chunk_not_first":
             is_so = bool(self._replay.scheduled)
+        elif event.reason == "no_blocks":
+            is_so = not self._would_fit(event.request)
         else:
-            is_so = event.reason == "no_blocks" and not self._would_fit(event.request)
+            is_so = self._is_own_policy
         if not is_so or event.request in self._replay.scheduled:
             self._report("held", f"request {event.request} is held for {event.reason!r}, which is not so")
 
@@ -204,6 +207,7 @@ class _Checker:
 
     def _note_policy(self, event: TraceStarted) -> None:
         self._ranks = Ranks.of(event)
+        self._is_own_policy = event.policy not in ENGINE_POLICIES
 
     def _start_step(self, event: StepStarted) -> None:
         self._num_steps += 1

@@ -154,7 +154,7 @@ class Held(Event, frozen=True, gc=False):
 
     ``reason``: ``no_slot`` (``max_num_seqs`` are resident), ``no_budget`` (the step's token budget is used up),
     ``no_blocks`` (the KV pool has no room), ``chunk_not_first`` (it does not fit the rest of the budget, and
-    only the first of a step may be chunked).
+    only the first of a step may be chunked); or another one, of a policy of one's own.
     """
 
     request: RequestId

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given, settings
 
+from nanovllm.config import POLICIES
 from nanovllm.errors import TraceError
 from nanovllm.trace.check import check
 from nanovllm.trace.events import (
@@ -27,7 +28,7 @@ from nanovllm.trace.events import (
     TokensAppended,
     TraceStarted,
 )
-from nanovllm.trace.state.laws import LAWS, WATCHED_LAWS, Violation
+from nanovllm.trace.state.laws import ENGINE_POLICIES, LAWS, WATCHED_LAWS, Violation
 from nanovllm.trace.state.pool import BlockPool
 from nanovllm.trace.timeline import Timeline
 from tests.trace.runs import Scenario, header, preempting_run, scenarios
@@ -232,6 +233,14 @@ def test_a_number_that_no_engine_counts_to_contradicts_all(event: AnyEvent) -> N
 def test_held_is_believed_where_it_is_so() -> None:
     held: list[AnyEvent] = [Held("b", "no_slot"), Held("b", "no_budget"), Held("b", "chunk_not_first")]
     assert check([*two_requests(max_num_seqs=1, max_num_batched_tokens=6), *A_PREFILL, *held], complete=False) == []
+
+
+def test_a_policy_of_ones_own_is_believed_what_the_engine_would_not_say() -> None:
+    assert set(POLICIES) == ENGINE_POLICIES
+    events = two_requests("examples:Patient")
+    assert check([*events, Held("b", "mood")], complete=False) == []
+    for untrue in ([Held("b", "no_slot")], [*A_PREFILL, Held("a", "mood")]):
+        assert [violation.law for violation in check([*events, *untrue], complete=False)] == ["held"]
 
 
 def test_what_others_prompts_still_need_is_not_free() -> None:

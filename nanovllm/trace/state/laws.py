@@ -41,7 +41,8 @@ WATCHED_LAWS = {
     "last of their ranks.",
     "hand_out": "A block is evicted only to be handed out at once.",
     "caching_off": "Without prefix caching nothing is published or hit.",
-    "held": "A request is held for the reason that is stated.",
+    "held": "A request is held for the reason that is stated. A policy of one's own may have others than the "
+    "engine's, which are believed.",
     "progress": "A step that starts with requests computes something.",
     "phase": "The phase of a step says what was scheduled in it.",
     "watermark": "A new request that is admitted while others run leaves watermark_blocks free.",
@@ -56,6 +57,8 @@ WATCHED_LAWS = {
 
 LAWS = REPLAYED_LAWS | WATCHED_LAWS
 
+ENGINE_POLICIES = frozenset({"prefill_first", "mixed", "priority", "shortest_first"})
+"""Whoever is named otherwise in a header is a policy of one's own."""
 
 MAX_NUMBER = 2**63 - 1
 
