@@ -11,7 +11,7 @@ import pytest
 from nanovllm.model_spec import PRESETS, ModelSpec
 from tests.cli.conftest import RunCommand, run
 from tests.cli.test_simulate import AZURE
-from tests.docs.examples import Reader
+from tests.docs.examples import ROOT, Reader
 from tests.llm.conftest import model_path
 
 __all__ = ["model_path", "run"]
@@ -24,6 +24,8 @@ def reader(run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """In a directory of its own, with the files that examples take for granted."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "AzureLLMInferenceTrace_conv.csv").write_text(AZURE)
+    recorded_runs = Path("tests", "sim", "h200")
+    shutil.copytree(ROOT / recorded_runs, tmp_path / recorded_runs)
 
     def run_words(*words: str) -> tuple[int, str]:
         outcome = run(*words)
