@@ -1,11 +1,17 @@
-"""What a table of a sweep does not say by itself: requests that were refused, limits that are not to be relied on."""
+"""What a table of a sweep does not say by itself: requests that were refused, decisions by what no server knows, limits
+that are not to be relied on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanovllm.cli.cluster import ClusterInput
 from nanovllm.cli.console import print_note
+from nanovllm.cli.workload_input import WorkloadInput
+from nanovllm.errors import WorkloadError
+from nanovllm.own_classes import is_class_name
 
 if TYPE_CHECKING:
     from sim.sweeps import Row
@@ -28,6 +34,11 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
         num_refused = sum(row["num_rejected"] for row in refusing)
         requests = "1 request was" if num_refused == 1 else f"{num_refused:,} requests were"
         yield f"{requests} refused in {_of(refusing, rows)}, and count as requests that got nothing"
+    if told := [row for row in rows if _may_rank_by_answers(row)]:
+        yield (
+            f"in {_of(told, rows)} max_tokens are the true answer lengths, which no server knows: trace_max_tokens=N "
+            "hides them"
+        )
     from sim.sweeps.steady_rate import MIN_LIVES
 
     searches = [row for row in rows if is_search(row)]
@@ -44,6 +55,19 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
     if few := [row for row in searches if _has_too_few(row)]:
         them = " or ".join(dict.fromkeys(map(_all_of, few)))
         yield f"in {_of(few, searches)} {them} at once still meet the objective: give more to find a limit"
+
+
+def _may_rank_by_answers(row: Row) -> bool:
+    """Whether policy or router may have decided by lengths that the trace tells, as far as its file is still there."""
+    cluster = ClusterInput(replicas=row.get("replicas") or 1, router=row.get("router") or ClusterInput.router)
+    may_rank = is_class_name(row.get("policy")) or cluster.may_rank_by_max_tokens
+    if row["status"] != "completed" or row.get("workload") is None or not may_rank:
+        return False
+    reading = WorkloadInput(format=row.get("format") or "auto", trace_max_tokens=row.get("trace_max_tokens"))
+    try:
+        return reading.shows_answers(Path(row["workload"]))
+    except WorkloadError:
+        return False
 
 
 def _still_moves(row: Row) -> bool:
