@@ -150,7 +150,7 @@ def test_it_can_be_mounted_into_any_element_twice(browser: Browser) -> None:
     page = browser.new_page()
     page.set_content("<style>button { display: none }</style><div id='a'></div><div id='b'></div>")
     page.add_script_tag(content=f"{bundle('app.js')}\nwindow.mountReplay = mount;", type="module")
-    page.wait_for_function("window.mountReplay")  # a module is run when the browser comes to it
+    page.wait_for_function("() => window.mountReplay !== undefined")  # a module is run when the browser comes to it
     data = [page_data(as_trace(tight_run())), page_data(as_trace(tight_run(watermark_blocks=3)))]
     page.evaluate(
         """async (data) => {
