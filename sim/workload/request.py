@@ -23,6 +23,7 @@ MAX_ARRIVAL_S = 10**9
 MAX_PRIORITY = 10**6
 _TEXT = "text of at least one character"
 _TOKEN_IDS = f"token ids, whole numbers from 0 to {MAX_TOKEN_ID}"
+_NO_DELAY = 0.0
 
 
 class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,7 +51,7 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     after: tuple[RequestId, ...] = ()
     """It arrives when the last of these requests has ended, in whatever way, and ``delay`` has passed. A single id will
     do. They stand before it, and arrive in seconds."""
-    delay: float = 0.0
+    delay: float = _NO_DELAY
     """Seconds; only with ``after``."""
     priority: int = 0
     """For the policy ``priority``: the lower, the earlier."""
@@ -148,6 +149,10 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
                 raise ConfigError("after", awaited, "other requests, each once")
         msgspec.structs.force_setattr(self, "after", ids)
         _check_time("delay", self.delay)
+        if self.delay == 0:
+            msgspec.structs.force_setattr(
+                self, "delay", _NO_DELAY
+            )  # this one is left out of files, an equal one is not
         if not ids:
             if self.delay:
                 raise ConfigError("delay", self.delay, "only together with after")

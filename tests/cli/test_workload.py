@@ -14,7 +14,7 @@ from nanovllm.cli.workload_input import WorkloadInput
 from nanovllm.errors import ConfigError
 from sim.readers import any_format
 from sim.readers.any_format import Reading
-from sim.workload import read_workload
+from sim.workload import WorkloadRequest, read_workload, write_workload
 from tests.cli.conftest import RunCommand
 from tests.cli.test_errors import assert_refused
 from tests.cli.test_simulate import AZURE
@@ -148,3 +148,9 @@ def test_files_are_read_here_as_everywhere() -> None:
     assert options == known
     with pytest.raises(ConfigError, match=r"^limit=0 is not allowed"):
         WorkloadInput(limit=0)
+
+
+def test_what_is_as_if_it_were_absent_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "load.jsonl"
+    write_workload(path, [WorkloadRequest(id=0, prompt_len=4, max_tokens=2, arrival=1.5, after=(), delay=float("0"))])
+    assert json.loads(path.read_text()) == {"id": 0, "prompt_len": 4, "max_tokens": 2, "arrival": 1.5}
