@@ -21,6 +21,8 @@ from nanovllm.layers.group import VocabularyShard
 
 _MIN_TEMPERATURE = 1e-30
 """Whatever is smaller would be 0 in float32; this is as good as greedy already."""
+_LOW_HALF = 2**32 - 1
+"""Of an int64: its lower 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -174,12 +176,22 @@ def gumbel_noise(keys: Tensor, num_token_ids: int, first_token_id: int = 0) -> T
     """Standard Gumbel noise ``[num_rows, num_token_ids]`` float32, a pure function of ``keys`` ``[num_rows, 2]`` int32
     and token id."""
     end = first_token_id + num_token_ids
-    token_ids = torch.arange(first_token_id, end, dtype=torch.int32, device=keys.device)
-    bits = _mix(_mix(token_ids ^ keys[:, :1]) ^ keys[:, 1:])
-    # 31 bits, moved off 0 and kept off 1, where the noise would be infinite. What wins are the *small* exponentials
-    # -log(1 - u), where u has full precision.
-    uniform = ((bits & 0x7FFFFFFF).float() + 0.5) * (2.0**-31 * (1 - 2.0**-23))
+    token_ids = torch.arange(first_token_id, end, dtype=torch.int64, device=keys.device)
+    wide_keys = keys.long() & _LOW_HALF
+    # What is done for each token is kept short: the kernel that draws (``layers.triton.sampling``) is bound by it.
+    bits = (token_ids * 0x9E3779B1 + wide_keys[:, :1]).bitwise_and_(_LOW_HALF)
+    bits = _fold(bits, 0xD2B74407).bitwise_xor_(wide_keys[:, 1:])
+    bits = _fold(bits, 0xCA5A826B).bitwise_or_(1)  # off 0, where the noise would be infinite
+    # Kept off 1, too. What wins are the *small* exponentials -log(1 - u), where u has full precision.
+    uniform = bits.float() * (2.0**-32 * (1 - 2.0**-23))
     return -(-torch.log1p(-uniform)).log()
+
+
+def _fold(bits: Tensor, factor: int) -> Tensor:
+    """Multiply unsigned 32-bit numbers, held in int64, and fold the product's upper half onto its lower (a step of
+    wyhash, at half its width). ``bits`` are spent: rows times vocabulary is a lot of memory."""
+    product = bits.mul_(factor)
+    return (product >> 32).bitwise_xor_(product).bitwise_and_(_LOW_HALF)
 
 
 def _mix(bits: Tensor) -> Tensor:

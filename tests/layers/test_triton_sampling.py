@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+import triton
+import triton.language as tl
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
@@ -12,7 +16,7 @@ from tests.kernels import DEVICE, DTYPES, INTERPRETED, generator, randn
 
 # isort: split
 from nanovllm.layers.triton.launch_parameters import DrawParameters
-from nanovllm.layers.triton.sampling import draw
+from nanovllm.layers.triton.sampling import draw, gumbel_noise as fast_noise
 from nanovllm.runner.sampler import draw_keys, gumbel_noise
 
 SMALL = DrawParameters(tile=64, num_warps=1)
@@ -83,6 +87,57 @@ def test_what_is_no_number_is_never_drawn() -> None:
     token_ids = draw_with(logits, [0.0, 0.5, 0.5], [1, 2, 3])
     assert token_ids[0] == 77
     assert all(0 <= token_id < 200 for token_id in token_ids)
+
+
+def test_rows_without_a_number_yield_tokens_of_the_vocabulary() -> None:
+    logits = torch.full((40, 70), float("nan"), device=DEVICE)
+    logits[::2] = float("-inf")
+    token_ids = draw_with(logits, [0.0, 0.5, 1e-30, 10.0] * 10, list(range(40)))
+    assert all(0 <= token_id < 70 for token_id in token_ids)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-30, 0.7, 100.0])
+def test_an_infinite_logit_is_drawn(temperature: float) -> None:
+    logits = randn(2, 200, dtype=torch.float32, rng=generator(3))
+    logits[0, 150] = float("inf")
+    logits[1, [3, 150]] = torch.tensor([float("-inf"), float("inf")], device=DEVICE)
+    assert draw_with(logits, [temperature] * 2, [1, 2]) == [150, 150]
+
+
+def test_positions_are_counted_up_where_there_is_a_sequence() -> None:
+    logits = randn(4, 300, dtype=torch.float32, rng=generator(4))
+    temperatures, keys = torch.tensor([0.0, 1.0, 1.0, 0.0], device=DEVICE), make_keys(4, 0)
+    positions = torch.tensor([5, 0, 1, 4095], dtype=torch.int32, device=DEVICE)
+    tokens = torch.zeros(2, 4, dtype=torch.int32, device=DEVICE)
+    draw(logits, temperatures, keys, positions, tokens[0], parameters=SMALL)
+    assert positions.tolist() == [5, 0, 1, 4095]
+    draw(logits, temperatures, keys, positions, tokens[1], parameters=SMALL, advance=True)
+    assert positions.tolist() == [6, 0, 2, 4096]
+    assert torch.equal(tokens[0], tokens[1]), "drawn at the old positions"
+
+
+@triton.jit
+def noise_kernel(bits, out, size: tl.constexpr):
+    place = tl.arange(0, size)
+    tl.store(out + place, fast_noise(tl.load(bits + place).to(tl.uint32)))
+
+
+def test_noise_is_exact_where_it_is_large() -> None:
+    """Small, and where a series takes over from the logarithm, and up to where noise is least."""
+    bits = torch.cat(
+        (
+            torch.arange(256),
+            torch.logspace(1, 32, 3328, base=2, dtype=torch.float64).long() - 1,
+            torch.linspace(0.01, 0.1, 512, dtype=torch.float64).mul(2**32).long(),
+        )
+    ).bitwise_or(1)
+    out = torch.empty(len(bits), device=DEVICE)
+    noise_kernel[(1,)](bits.to(torch.int32).to(DEVICE), out, size=len(bits))
+    uniform = bits.double() / 2**32
+    expected = -(-torch.log1p(-uniform)).log()
+    error = ((out.double().cpu() - math.log2(math.log(2))) * math.log(2) - expected).abs()
+    assert error[uniform < 0.99].max() < 5e-5
+    assert error.max() < 0.5
 
 
 def test_frequencies_follow_the_softmax() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from nanovllm.engine.sequence import Sequence
-from nanovllm.runner.sampler import build_sampling_inputs, filter_threshold, gumbel_noise, sample
+from nanovllm.runner.sampler import build_sampling_inputs, draw_keys, filter_threshold, gumbel_noise, sample
 from nanovllm.sampling_params import SamplingParams
 
 CPU = torch.device("cpu")
@@ -171,16 +171,64 @@ def test_noise_is_standard_gumbel() -> None:
 def test_noise_is_the_documented_hash() -> None:
     """In numpy's unsigned numbers, so that every device and every kernel has one thing to agree with."""
 
-    def mix(bits: np.ndarray) -> np.ndarray:
-        bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-        bits = (bits ^ (bits >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-        return bits ^ (bits >> np.uint32(16))
+    def fold(bits: np.ndarray, factor: int) -> np.ndarray:
+        product = bits.astype(np.uint64) * np.uint64(factor)
+        return (product >> np.uint64(32)).astype(np.uint32) ^ product.astype(np.uint32)
 
     keys = np.array([[3, 2**31 + 5], [2**32 - 1, 77]], dtype=np.uint32)
-    bits = mix(mix(np.arange(300, dtype=np.uint32) ^ keys[:, :1]) ^ keys[:, 1:]) & np.uint32(2**31 - 1)
-    expected = -np.log(-np.log1p(-(bits + 0.5) / 2**31))
+    bits = fold(np.arange(300, dtype=np.uint32) * np.uint32(0x9E3779B1) + keys[:, :1], 0xD2B74407) ^ keys[:, 1:]
+    uniform = (fold(bits, 0xCA5A826B) | np.uint32(1)) / 2**32
+    expected = -np.log(-np.log1p(-uniform))
     noise = gumbel_noise(torch.from_numpy(keys.view(np.int32)), 300)
     np.testing.assert_allclose(noise.numpy(), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(gumbel_noise(torch.from_numpy(keys.view(np.int32)), 200, 100), noise[:, 100:])
+
+
+def noise_over_positions(num_rows: int, num_token_ids: int) -> Tensor:
+    """Of one request at places that follow each other, as uniform numbers: small ones win."""
+    keys = torch.tensor([[123, -456]], dtype=torch.int32).expand(num_rows, -1)
+    noise = gumbel_noise(draw_keys(keys, torch.arange(num_rows, dtype=torch.int32)), num_token_ids)
+    return -torch.expm1(-(-noise.double()).exp())
+
+
+def z_score(cells: Tensor, num_cells: int) -> float:
+    """How far the counts of each cell are from those of chance, in standard deviations of their chi-square."""
+    counts = torch.bincount(cells.flatten(), minlength=num_cells).double()
+    mean = cells.numel() / num_cells
+    return ((counts - mean).square().sum().item() / mean - (num_cells - 1)) / math.sqrt(2 * (num_cells - 1))
+
+
+def test_noise_is_even_far_up_its_tail() -> None:
+    """The tokens that win have noise that one in a vocabulary has: as often as it should be, and of all sizes."""
+    uniform = noise_over_positions(32, 2**16)
+    for digits in (4, 8, 12, 14):
+        tail = uniform[uniform < 2.0**-digits]
+        expected = uniform.numel() / 2**digits
+        assert abs(len(tail) - expected) < 4 * math.sqrt(expected)
+        assert abs(z_score((tail * 2.0 ** (digits + 4)).long().clamp(max=15), 16)) < 4
+
+
+@pytest.mark.parametrize("axis", [0, 1], ids=["positions", "token ids"])
+@pytest.mark.parametrize("distance", [1, 2, 3, 8, 16, 31])
+def test_noise_knows_nothing_of_its_neighbours(axis: int, distance: int) -> None:
+    cells = (noise_over_positions(64, 2**14) * 32).long().clamp(max=31)
+    num_pairs = cells.shape[axis] - distance
+    pairs = 32 * cells.narrow(axis, 0, num_pairs) + cells.narrow(axis, distance, num_pairs)
+    assert abs(z_score(pairs, 32 * 32)) < 4
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_rows_that_share_half_a_key_have_noise_of_their_own(shared: int) -> None:
+    keys = torch.randint(-(2**31), 2**31, (40, 2), generator=torch.Generator().manual_seed(2)).int()
+    keys[:, shared] = 99
+    correlations = torch.corrcoef(gumbel_noise(keys, 2**15)) - torch.eye(40)
+    assert correlations.abs().max() < 0.05
+
+
+def test_every_token_wins_as_often_as_others() -> None:
+    winners = noise_over_positions(6400, 500).argmin(-1)
+    assert abs(z_score(winners, 500)) < 4
+    assert abs(z_score(winners[1:] // 50 * 10 + winners[:-1] // 50, 100)) < 4
 
 
 # ---- whose draw it is ----------------------------------------------------------------------------------------

@@ -15,8 +15,10 @@ from nanovllm.attention.triton.card import launch_options
 from nanovllm.layers.group import SingleGroup, VocabularyShard
 from nanovllm.layers.triton.launch_parameters import DrawParameters, draw_parameters
 
-LOWEST = tl.constexpr(-3.0e38)
-"""Below all logits, and a number."""
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+LOG2_E = tl.constexpr(1.4426950408889634)
+LARGEST_SCORE = tl.constexpr(1.0e38)
+"""The difference of two logits or scores that are no further from 0 is a number still."""
 SMALLEST_TEMPERATURE = tl.constexpr(1e-30)
 """What is smaller counts as this: it is as good as greedy already."""
 
@@ -30,13 +32,37 @@ def mix(bits):
 
 
 @triton.jit
+def fold(bits, FACTOR: tl.constexpr):
+    """Multiply unsigned 32-bit integers and fold the product's upper half onto its lower."""
+    product = bits.to(tl.uint64) * FACTOR
+    return (product >> 32).to(tl.uint32) ^ product.to(tl.uint32)
+
+
+@triton.jit
+def fast_log2(x):
+    """The card's own instruction: off by 2^-22 between 1/2 and 2, elsewhere by that share of the result (PTX ISA,
+    ``lg2.approx``). ``tl.log2`` takes some fifteen."""
+    if INTERPRETED:
+        return tl.log2(x)
+    return tl.extra.cuda.libdevice.fast_log2f(x)
+
+
+@triton.jit
 def gumbel_noise(bits):
-    """Standard Gumbel noise of unsigned 32-bit integers: ``runner.sampler.gumbel_noise`` up to rounding."""
-    uniform = ((bits & 0x7FFFFFFF).to(tl.float32) + 0.5) * (2.0**-31 * (1 - 2.0**-23))
-    # -log(1 - uniform): by its series while that is small, since 1 - uniform forgets the digits that matter most.
-    series = uniform * (1.0 + uniform * (1 / 2 + uniform * (1 / 3 + uniform * 1 / 4)))
-    exponential = tl.where(uniform < 0.004, series, tl.log2(1.0 - uniform) * -0.6931471805599453)
-    return tl.log2(exponential) * -0.6931471805599453
+    """Gumbel noise of odd unsigned 32-bit integers, to base 2 and with a shift common to all: log2(log(2)) less, times
+    log(2), it is the standard noise of ``runner.sampler.gumbel_noise``."""
+    count = bits.to(tl.float32)
+    # -log2(1 - u), u being count / 2^32: by its series while that is small, since 1 - u forgets the digits that matter
+    # most. The series is too small where it ends too soon, and the logarithm, shifted by more than it can be off, is
+    # too small while u is: the larger is the better one. (The shift also keeps its argument above 0.)
+    series = count * (LOG2_E * 2.0**-32 + count * (LOG2_E / 2 * 2.0**-64 + count * (LOG2_E / 3 * 2.0**-96)))
+    return -fast_log2(tl.maximum(series, -fast_log2((1 + 2.0**-21) - count * 2.0**-32)))
+
+
+@triton.jit
+def score_scale(temperature):
+    """What logits are multiplied by before the noise is added, if there is any."""
+    return tl.where(temperature > 0, LOG2_E / tl.maximum(temperature, SMALLEST_TEMPERATURE), 1.0)
 
 
 @triton.jit
@@ -55,30 +81,39 @@ def draw_tiles_kernel(
     TILE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """The best token of one tile of one row."""
+    """The best token of one tile of one row. Scores are to base 2, as the card's logarithms are.
+
+    Bound by instructions, not by memory: what is done once for each logit counts.
+    """
     row = tl.program_id(0).to(tl.int64)
-    token = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    in_vocab = token < vocab_size
+    begin = tl.program_id(1) * TILE
+    column = tl.arange(0, TILE)
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+    in_vocab = begin + column < vocab_size
+    logit = tl.load(logits + row * stride_logits + begin + column, mask=in_vocab, other=float("-inf")).to(tl.float32)
     temperature = tl.load(temperatures + row)
-    logit = tl.load(logits + row * stride_logits + token, mask=in_vocab, other=float("-inf")).to(tl.float32)
-    is_number = logit > float("-inf")  # false for NaN, too: rows without a sequence may hold anything
-    tile_largest = tl.max(tl.where(is_number, logit, LOWEST), 0)
-    score = tl.where(is_number, logit, tile_largest) - tile_largest
+    scale = score_scale(temperature)
+    limit = LARGEST_SCORE / tl.maximum(scale, 1.0)
+    logit = tl.maximum(logit, -limit)  # of NaN, too, that makes a number: rows without a sequence may hold anything
+    tile_largest = tl.minimum(tl.max(logit, 0), limit)
+    score = logit - tile_largest
     if temperature > 0:
         position = mix(tl.load(positions + row).to(tl.uint32))
         key = mix(tl.load(seed_keys + row).to(tl.uint32) ^ position)
         second_key = mix(tl.load(seed_keys + stride_keys + row).to(tl.uint32) ^ position)
-        noise = gumbel_noise(mix(mix((first_token_id + token).to(tl.uint32) ^ key) ^ second_key))
-        score = score / tl.maximum(temperature, SMALLEST_TEMPERATURE) + noise
-    score = tl.where(is_number, score, float("-inf"))
+        start = (first_token_id + begin).to(tl.uint32) * 0x9E3779B1 + key
+        bits = fold(column.to(tl.uint32) * 0x9E3779B1 + start, 0xD2B74407) ^ second_key
+        score = score * scale + gumbel_noise(fold(bits, 0xCA5A826B) | 1)
+    # First the maximum, then where it is: in one go, ties cost more instructions.
+    best_score = tl.max(score, 0)
+    winner = tl.min(tl.where(score == best_score, column, TILE), 0)
     place = row * tl.num_programs(1) + tl.program_id(1)
     tl.store(largest + place, tile_largest)
-    best_score, winner = tl.max(score, 0, return_indices=True)
     tl.store(best + place, best_score)
-    tl.store(best_ids + place, first_token_id + tl.program_id(1) * TILE + winner)
+    # Where there is no number, the winner may lie beyond the vocabulary.
+    tl.store(best_ids + place, first_token_id + tl.minimum(begin + winner, vocab_size - 1))
 
 
 @triton.jit
@@ -88,25 +123,30 @@ def choose_tile_kernel(
     best,  # [num_rows, num_tiles] float32
     best_ids,  # [num_rows, num_tiles] int32
     token_ids,  # out [num_rows]
+    positions,  # in and out [num_rows] int32, touched if ADVANCE: those above 0 are counted up
     num_tiles,
     TILES: tl.constexpr,  # num_tiles rounded up to a power of 2
+    ADVANCE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """The best of all tiles of one row."""
+    """The best of all tiles of one row: of the lowest id, should several be."""
     row = tl.program_id(0).to(tl.int64)
     tile = tl.arange(0, TILES)
     is_tile = tile < num_tiles
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    temperature = tl.load(temperatures + row)
-    tile_largest = tl.load(largest + row * num_tiles + tile, mask=is_tile, other=LOWEST)
-    score = tl.load(best + row * num_tiles + tile, mask=is_tile, other=float("-inf"))
-    behind = tl.where(score > float("-inf"), tile_largest - tl.max(tile_largest, 0), 0.0)
-    score += behind / tl.where(temperature > 0, tl.maximum(temperature, SMALLEST_TEMPERATURE), 1.0)
-    winner = tl.argmax(score, 0)
-    token_id = tl.load(best_ids + row * num_tiles + winner)
+    scale = score_scale(tl.load(temperatures + row))
+    place = row * num_tiles + tile
+    tile_largest = tl.load(largest + place, mask=is_tile, other=float("-inf"))
+    score = tl.load(best + place, mask=is_tile, other=float("-inf"))
+    token_id = tl.load(best_ids + place, mask=is_tile, other=0x7FFFFFFF)
+    score += (tile_largest - tl.max(tile_largest, 0)) * scale
+    token_id = tl.min(tl.where(score == tl.max(score, 0), token_id, 0x7FFFFFFF), 0)
     tl.store(token_ids + row, token_id.to(token_ids.dtype.element_ty))
+    if ADVANCE:
+        position = tl.load(positions + row)
+        tl.store(positions + row, position + (position > 0).to(tl.int32))
 
 
 def draw(
@@ -118,6 +158,7 @@ def draw(
     *,
     vocabulary: VocabularyShard | None = None,
     parameters: DrawParameters | None = None,
+    advance: bool = False,
     pdl: bool = False,
 ) -> Tensor:
     """Draw one token per row, as ``runner.sampler.sample`` does without filters, up to the rounding of sums that nearly
@@ -128,7 +169,8 @@ def draw(
     apart; ``positions`` ``[num_rows]`` int32: the place that the drawn token will have in its sequence. Writes and
     returns ``token_ids`` ``[num_rows]``, int32 or int64. ``vocabulary``: whose token ids the logits are of, if not all;
     the ranks show each other the best of every tile, and so all draw the same. Logits that are no numbers are never
-    drawn; a row of nothing else yields some token of the vocabulary.
+    drawn; a row of nothing else yields some token of the vocabulary. ``advance``: then count the ``positions`` above 0
+    up by one. ``pdl``: start while the kernel before ends (programmatic dependent launch; on a Hopper card or newer).
     """
     num_rows, vocab_size = logits.shape
     assert logits.stride(1) == 1, "a row's logits lie side by side"
@@ -166,8 +208,10 @@ def draw(
         best,
         best_ids,
         token_ids,
+        positions,
         num_tiles,
         TILES=triton.next_power_of_2(num_tiles),
+        ADVANCE=advance,
         PDL=pdl,
         **launch_options(1, pdl),
     )
