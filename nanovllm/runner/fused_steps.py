@@ -29,8 +29,8 @@ class FusedSteps(RowSteps):
         self._dtype = pool.dtype
         # Kernels that begin before the one ahead ends must all be ours, and what a group does is not.
         is_alone, is_card = model.group.size == 1, device.type == "cuda"
-        pdl = is_alone and is_card and torch.cuda.get_device_capability(device) >= (9, 0)
-        self._decoder = FusedDecoder(model, spec, pool, pdl=pdl)
+        self._pdl = is_alone and is_card and torch.cuda.get_device_capability(device) >= (9, 0)
+        self._decoder = FusedDecoder(model, spec, pool, pdl=self._pdl)
         shape = self._decoder.shape
         self._attention = DecodeAttention(shape, max_seqs=max_rows, dtype=pool.dtype, device=device)
         self._prefix = PrefixAttention(shape, max_seqs=max_rows, block_size=block_size, dtype=pool.dtype, device=device)
@@ -70,6 +70,9 @@ class FusedSteps(RowSteps):
 
     def _compute_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
         rows, prefix = self._rows, self._prefix
+        # Launched without ``pdl``: the plan begins when the draws of the step before, which move the rows on, have
+        # ended. The embedding behind it is torch's and lets nothing begin before it has ended itself. So all kernels
+        # of the layers may read plan and rows before they wait for the one ahead.
         step = self._attention.plan(
             rows.context_lens[:num_rows],
             rows.block_tables[:num_rows],

@@ -32,6 +32,8 @@ class RowSteps(ABC):
     takes_unknown_tokens = True
     _has_prefix_kernels = False
     """Whether there are other kernels for batches that share prefixes."""
+    _pdl = False
+    """Whether launches of our kernels overlap (programmatic dependent launch)."""
 
     def __init__(self, config: Config, vocabulary: VocabularyShard, pool: Tensor) -> None:
         self._config = config
@@ -117,8 +119,16 @@ class RowSteps(ABC):
         hidden = self._compute_rows(num_rows, shares_prefixes)
         logits = self._compute_logits(hidden)
         temperatures, keys = rows.temperatures[:num_rows], rows.seed_keys[:, :num_rows]
-        draw(logits, temperatures, keys, context_lens, token_ids, vocabulary=self._vocabulary)
-        context_lens += context_lens > 0
+        draw(
+            logits,
+            temperatures,
+            keys,
+            context_lens,
+            token_ids,
+            vocabulary=self._vocabulary,
+            advance=True,
+            pdl=self._pdl,
+        )
         return hidden
 
     def _compute_chunks(self, sequences: list[Sequence]) -> Tensor:
@@ -135,7 +145,7 @@ class RowSteps(ABC):
         logits = self._compute_logits(self._compute_prompts(inputs))
         token_ids = torch.empty(len(sequences), dtype=torch.int32, device=self._device)
         temperatures, keys, places = draws[0].view(torch.float32), draws[1:3], draws[3]
-        return draw(logits, temperatures, keys, places, token_ids, vocabulary=self._vocabulary)
+        return draw(logits, temperatures, keys, places, token_ids, vocabulary=self._vocabulary, pdl=self._pdl)
 
     def _draws(self, sequences: list[Sequence]) -> Tensor:
         """``[4, num_seqs]`` int32: temperature (the bits of a float32), the two keys of the seed, and the place that
