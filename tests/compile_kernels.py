@@ -91,7 +91,7 @@ def launch_layers() -> None:
     rms_norm(x, norm, 1e-6)
     silu_mul(x)
     keys = torch.zeros(2, 16, dtype=torch.int32)
-    draw(x, torch.zeros(16), keys, keys[0], keys[1])
+    draw(x, torch.zeros(16), keys, keys[0], keys[1], advance=True, pdl=True)
 
 
 if __name__ == "__main__":
