@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "0"
@@ -75,7 +76,9 @@ def launch_attention(shape: HeadShape, block_size: int, num_seqs: int) -> None:
     prefix = PrefixAttention(shape, max_seqs=num_seqs, block_size=block_size, dtype=DTYPE, device=device)
     prefix.attend(qkv, *pool, transform, context_lens, tables, pdl=True)
     plan = decode.plan(context_lens, tables, prefix=prefix.step, pdl=True)
-    decode.attend(plan, qkv, *pool, transform, out, pdl=True)
+    for preload in (False, True):
+        step = replace(plan, parameters=plan.parameters._replace(preload=preload))
+        decode.attend(step, qkv, *pool, transform, out, pdl=True)
     store(qkv, context_lens, context_lens, *pool, query, transform, shape)
     chunks = plan_prefill([num_seqs], [num_seqs], tables, shape, dtype=DTYPE)
     attend_chunks(chunks, query, *pool, out, shape)

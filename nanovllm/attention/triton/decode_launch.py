@@ -9,7 +9,8 @@ import triton
 from torch import Tensor
 
 from nanovllm.attention.triton.card import launch_options
-from nanovllm.attention.triton.decode import decode_kernel, plan_decode_kernel
+from nanovllm.attention.triton.decode import decode_kernel
+from nanovllm.attention.triton.decode_plan import plan_decode_kernel
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.launch_parameters import DECODE_BATCHES, DecodeParameters, decode_parameters
 from nanovllm.attention.triton.pool import block_size_of
@@ -113,6 +114,9 @@ class DecodeAttention:
         newest tokens, not yet normalised and rotated. ``keys``, ``values``: one layer's pool ``[num_blocks,
         block_size, num_kv_heads, head_dim]``, blocks of a power of 2, at least 16 tokens; the newest tokens are stored
         in it. Writes and returns ``out`` ``[num_seqs, num_heads, head_dim]``, contiguous, of the pool's type.
+        ``pdl``: as in ``plan``, and sooner: the plan, what it was made from, and the older tokens of the pool are read
+        while kernels ahead may still run. So between the launches that write those and this one, there must be one
+        without ``pdl``: only such a one waits for all before it.
         """
         shape, parameters, prefix = self.shape, step.parameters, step.prefix
         assert qkv.dtype == keys.dtype == self.dtype, "all numbers are of the pool's type"
@@ -150,6 +154,7 @@ class DecodeAttention:
             step.block_tables.stride(0),
             NUM_KV_HEADS=shape.num_kv_heads,
             GROUP=shape.group,
+            GROUP_UP=triton.next_power_of_2(shape.group),
             ROWS=max(triton.next_power_of_2(shape.group), 16),
             HEAD_DIM=shape.head_dim,
             HALF_UP=shape.half_up,
@@ -157,8 +162,10 @@ class DecodeAttention:
             TILE=parameters.tile,
             NORM=transform.q_norm is not None,
             PREFIX=prefix is not None,
+            PRELOAD=parameters.preload,
             NUM_STAGES=parameters.num_stages,
             PDL=pdl,
+            maxnreg=parameters.max_registers,
             **launch_options(parameters.num_warps, pdl),
         )
         return out

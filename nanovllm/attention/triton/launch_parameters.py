@@ -17,12 +17,16 @@ _MEASURED_KV_HEADS = 8
 
 
 class DecodeParameters(NamedTuple):
-    """``num_shares`` shares are computed by ``num_shares * num_kv_heads`` programs; tiles are of ``tile`` tokens."""
+    """``num_shares`` shares are computed by ``num_shares * num_kv_heads`` programs; tiles are of ``tile`` tokens.
+    ``preload``: the first tile of each sequence is asked for early, into registers. ``max_registers``: of a thread;
+    None: as many as the compiler likes."""
 
     num_shares: int
     tile: int
     num_warps: int
     num_stages: int
+    preload: bool = False
+    max_registers: int | None = None
 
 
 class PrefixParameters(NamedTuple):

@@ -21,6 +21,24 @@ def merge_part(acc, largest, total, part_out, part_lse):
 
 
 @triton.jit
+def merge_parts(part_outs, part_lses, PART_ROWS: tl.constexpr):
+    """Merge parts that stand one below the other, ``part_outs`` ``[rows, dims]`` and ``part_lses`` ``[rows]``, with
+    ``PART_ROWS`` rows each; log-sum-exps of -inf are no part, the first is one. All parts' rows are given the result.
+    """
+    ROWS: tl.constexpr = part_outs.shape[0]
+    DIMS: tl.constexpr = part_outs.shape[1]
+    PARTS: tl.constexpr = ROWS // PART_ROWS
+    lses = tl.reshape(part_lses, (PARTS, PART_ROWS))
+    largest = tl.max(lses, 0)
+    weights = tl.exp2(lses - largest[None, :])
+    total = tl.sum(weights, 0)
+    mean = tl.sum(tl.reshape(part_outs, (PARTS, PART_ROWS, DIMS)) * weights[:, :, None], 0) / total[:, None]
+    means = tl.broadcast_to(mean[None, :, :], (PARTS, PART_ROWS, DIMS))
+    lses = tl.broadcast_to((largest + tl.log2(total))[None, :], (PARTS, PART_ROWS))
+    return tl.reshape(means, (ROWS, DIMS)), tl.reshape(lses, (ROWS,))
+
+
+@triton.jit
 def tile_slots(
     table, first, offset, is_token, stride_block, stride_token, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr
 ):
@@ -76,5 +94,33 @@ def attend_tile(
         value = tl.load(value_place, mask=in_dim[None, :], other=0.0)
     else:
         value = tl.load(value_place)
+    acc = tl.dot(weight.to(value.dtype), value, acc * shrink[:, None], input_precision="ieee")
+    return acc, new_largest, total
+
+
+@triton.jit
+def attend_loaded_tile(
+    query1,  # [rows, padded half]: halves of the queries
+    query2,
+    acc,
+    largest,
+    total,
+    key1,  # [padded half, tile]: halves of the keys of ``first + 0 ... tile - 1``
+    key2,
+    value,  # [tile, padded dims]
+    first,
+    end,  # tokens from here on do not exist; if none does, the rows have seen others
+    scale,
+    TILE: tl.constexpr,
+):
+    """Let all rows attend to the tokens of one tile, which is there already, and zeros where tokens do not exist."""
+    is_token = first + tl.arange(0, TILE) < end
+    score = tl.dot(query1, key1, input_precision="ieee")
+    score = tl.dot(query2, key2, score, input_precision="ieee") * scale
+    score = tl.where(is_token[None, :], score, float("-inf"))
+    new_largest = tl.maximum(largest, tl.max(score, 1))
+    shrink = tl.exp2(largest - new_largest)
+    weight = tl.exp2(score - new_largest[:, None])
+    total = total * shrink + tl.sum(weight, 1)
     acc = tl.dot(weight.to(value.dtype), value, acc * shrink[:, None], input_precision="ieee")
     return acc, new_largest, total

@@ -1,0 +1,58 @@
+"""Which share of a decode step reads which tokens: planned once a step, looked up by every program."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["num_seqs"])
+def plan_decode_kernel(
+    context_lens,  # [num_seqs] int32: tokens of each context, the new one included; 0 in rows that only fill up
+    prefix_lens,  # [num_seqs] int32: leading tokens attended to elsewhere
+    starts,  # out [num_seqs + 1] int32: where each sequence's tiles begin in the row of all tiles
+    first_seqs,  # out [NUM_SHARES] int32: the sequence that each share begins in
+    share_tiles,  # out [1] int32: tiles in a share
+    num_seqs,
+    NUM_SHARES: tl.constexpr,
+    SEQS: tl.constexpr,  # num_seqs rounded up to a power of 2
+    TILE: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """Cut the row of all tiles into equal shares. One program."""
+    AT_ONCE: tl.constexpr = 8
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    seq = tl.arange(0, SEQS)
+    is_seq = seq < num_seqs
+    own_lens = tl.load(context_lens + seq, mask=is_seq, other=0) - tl.load(prefix_lens + seq, mask=is_seq, other=0)
+    num_tiles = tl.cdiv(own_lens, TILE)
+    end = tl.cumsum(num_tiles, 0)
+    start = end - num_tiles
+    total = tl.sum(num_tiles, 0)
+    share_len = tl.maximum(tl.cdiv(total, NUM_SHARES), 1)
+    tl.store(starts + seq, start, mask=is_seq)
+    tl.store(starts + num_seqs, total)
+    tl.store(share_tiles, share_len)
+    for first in range(0, NUM_SHARES, AT_ONCE):
+        share = first + tl.arange(0, AT_ONCE)
+        is_begun = is_seq[None, :] & (start[None, :] <= (share * share_len)[:, None])  # [AT_ONCE, SEQS]
+        num_begun = tl.sum(is_begun.to(tl.int32), 1)
+        tl.store(first_seqs + share, num_begun - 1, mask=share < NUM_SHARES)
+
+
+@triton.jit
+def find_tokens(seq, share_start, share_end, starts, context_lens, prefix_lens, num_seqs, TILE: tl.constexpr):
+    """Where a sequence's tiles begin and end in the row of all tiles; its newest token's position; and where a share's
+    tokens of it, the newest left out, begin and end: from 0 to 0 if the share ends before it, or it does not exist."""
+    place = tl.minimum(seq, num_seqs - 1)
+    seq_start = tl.load(starts + place)
+    seq_end = tl.load(starts + place + 1)
+    position = tl.load(context_lens + place) - 1
+    prefix_len = tl.load(prefix_lens + place)
+    in_share = (seq < num_seqs) & (seq_start < share_end)
+    begin = prefix_len + (tl.maximum(seq_start, share_start) - seq_start) * TILE
+    # The newest token is not in the pool yet, or is being stored by this very program: it is taken from qkv.
+    end = tl.minimum(prefix_len + (tl.minimum(seq_end, share_end) - seq_start) * TILE, position)
+    return seq_start, seq_end, position, tl.where(in_share, begin, 0), tl.where(in_share, end, 0)
