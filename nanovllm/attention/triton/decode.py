@@ -110,8 +110,9 @@ def decode_kernel(
         )
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     while (seq < num_seqs) & (seq_start < share_end):
+        if PDL:  # in the loop, so that what is the same in all its turns is computed before; further turns do not wait
+            tl.extra.cuda.gdc_wait()
         angle = position.to(tl.int64) * HALF + half
         cos = tl.load(cos_table + angle, mask=in_half, other=0.0)[None, :]
         sin = tl.load(sin_table + angle, mask=in_half, other=0.0)[None, :]
@@ -173,3 +174,5 @@ def decode_kernel(
             acc, largest, total, out, part_out, part_lse, arrivals, done, share, first_share, last_share, kv_head,
             NUM_KV_HEADS, GROUP, ROWS, HEAD_DIM, HALF_UP,
         )  # fmt: skip
+    if PDL:  # without any work, too: a launch must not end before the one ahead
+        tl.extra.cuda.gdc_wait()
