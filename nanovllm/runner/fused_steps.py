@@ -72,7 +72,7 @@ class FusedSteps(RowSteps):
         rows, prefix = self._rows, self._prefix
         # Launched without ``pdl``: the plan begins when the draws of the step before, which move the rows on, have
         # ended. The embedding behind it is torch's and lets nothing begin before it has ended itself. So all kernels
-        # of the layers may read plan and rows before they wait for the one ahead.
+        # of the layers and the draw may read plan and rows before they wait for the one ahead.
         step = self._attention.plan(
             rows.context_lens[:num_rows],
             rows.block_tables[:num_rows],

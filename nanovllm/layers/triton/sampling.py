@@ -88,23 +88,25 @@ def draw_tiles_kernel(
     row = tl.program_id(0).to(tl.int64)
     begin = tl.program_id(1) * TILE
     column = tl.arange(0, TILE)
+    # Asked for ahead of the logits, greedy or not: waiting for memory once more would cost more than the work.
+    temperature = tl.load(temperatures + row)
+    position = tl.load(positions + row).to(tl.uint32)
+    key = tl.load(seed_keys + row).to(tl.uint32)
+    second_key = tl.load(seed_keys + stride_keys + row).to(tl.uint32)
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     in_vocab = begin + column < vocab_size
     logit = tl.load(logits + row * stride_logits + begin + column, mask=in_vocab, other=float("-inf")).to(tl.float32)
-    temperature = tl.load(temperatures + row)
     scale = score_scale(temperature)
     limit = LARGEST_SCORE / tl.maximum(scale, 1.0)
     logit = tl.maximum(logit, -limit)  # of NaN, too, that makes a number: rows without a sequence may hold anything
     tile_largest = tl.minimum(tl.max(logit, 0), limit)
     score = logit - tile_largest
     if temperature > 0:
-        position = mix(tl.load(positions + row).to(tl.uint32))
-        key = mix(tl.load(seed_keys + row).to(tl.uint32) ^ position)
-        second_key = mix(tl.load(seed_keys + stride_keys + row).to(tl.uint32) ^ position)
-        start = (first_token_id + begin).to(tl.uint32) * 0x9E3779B1 + key
-        bits = fold(column.to(tl.uint32) * 0x9E3779B1 + start, 0xD2B74407) ^ second_key
+        position = mix(position)
+        start = (first_token_id + begin).to(tl.uint32) * 0x9E3779B1 + mix(key ^ position)
+        bits = fold(column.to(tl.uint32) * 0x9E3779B1 + start, 0xD2B74407) ^ mix(second_key ^ position)
         score = score * scale + gumbel_noise(fold(bits, 0xCA5A826B) | 1)
     # First the maximum, then where it is: in one go, ties cost more instructions.
     best_score = tl.max(score, 0)
@@ -133,20 +135,21 @@ def choose_tile_kernel(
     row = tl.program_id(0).to(tl.int64)
     tile = tl.arange(0, TILES)
     is_tile = tile < num_tiles
+    scale = score_scale(tl.load(temperatures + row))
+    if ADVANCE:
+        position = tl.load(positions + row)
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    scale = score_scale(tl.load(temperatures + row))
     place = row * num_tiles + tile
     tile_largest = tl.load(largest + place, mask=is_tile, other=float("-inf"))
     score = tl.load(best + place, mask=is_tile, other=float("-inf"))
     token_id = tl.load(best_ids + place, mask=is_tile, other=0x7FFFFFFF)
+    if ADVANCE:
+        tl.store(positions + row, position + (position > 0).to(tl.int32))
     score += (tile_largest - tl.max(tile_largest, 0)) * scale
     token_id = tl.min(tl.where(score == tl.max(score, 0), token_id, 0x7FFFFFFF), 0)
     tl.store(token_ids + row, token_id.to(token_ids.dtype.element_ty))
-    if ADVANCE:
-        position = tl.load(positions + row)
-        tl.store(positions + row, position + (position > 0).to(tl.int32))
 
 
 def draw(
@@ -170,7 +173,9 @@ def draw(
     returns ``token_ids`` ``[num_rows]``, int32 or int64. ``vocabulary``: whose token ids the logits are of, if not all;
     the ranks show each other the best of every tile, and so all draw the same. Logits that are no numbers are never
     drawn; a row of nothing else yields some token of the vocabulary. ``advance``: then count the ``positions`` above 0
-    up by one. ``pdl``: start while the kernel before ends (programmatic dependent launch; on a Hopper card or newer).
+    up by one. ``pdl``: start while the kernel before ends (programmatic dependent launch; on a Hopper card or newer);
+    what a row is drawn with, all but its logits, must then have been written by kernels that ended before that one
+    began.
     """
     num_rows, vocab_size = logits.shape
     assert logits.stride(1) == 1, "a row's logits lie side by side"
