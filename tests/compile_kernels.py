@@ -76,8 +76,8 @@ def launch_attention(shape: HeadShape, block_size: int, num_seqs: int) -> None:
     prefix = PrefixAttention(shape, max_seqs=num_seqs, block_size=block_size, dtype=DTYPE, device=device)
     prefix.attend(qkv, *pool, transform, context_lens, tables, pdl=True)
     plan = decode.plan(context_lens, tables, prefix=prefix.step, pdl=True)
-    for preload in (False, True):
-        step = replace(plan, parameters=plan.parameters._replace(preload=preload))
+    for preload, max_registers in ((False, None), (True, 168)):
+        step = replace(plan, parameters=plan.parameters._replace(preload=preload, max_registers=max_registers))
         decode.attend(step, qkv, *pool, transform, out, pdl=True)
     store(qkv, context_lens, context_lens, *pool, query, transform, shape)
     chunks = plan_prefill([num_seqs], [num_seqs], tables, shape, dtype=DTYPE)
