@@ -15,7 +15,7 @@ from nanovllm.layers.triton.linear import fused_linear, fused_linear_before_norm
 
 EPS = 1e-5
 GEMV = GemvParameters(cols=16, num_warps=4)
-ROWS = RowsParameters(cols=16, depth=32, slices=2, num_stages=2)
+ROWS = RowsParameters(cols=16, slices=2, at_once=2)
 
 
 def check(
@@ -106,12 +106,14 @@ def test_a_norm_of_large_numbers_does_not_overflow_float16() -> None:
 @given(
     st.integers(1, 32),
     st.integers(1, 40),
-    st.integers(1, 90),
+    st.integers(1, 300),
     st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
-    st.sampled_from([1, 2, 4]),
+    st.builds(
+        RowsParameters, cols=st.sampled_from([8, 16, 32]), slices=st.sampled_from([1, 2, 4]), at_once=st.integers(1, 4)
+    ),
 )
 def test_any_sizes(
-    num_rows: int, out_size: int, in_size: int, options: tuple[bool, bool, bool, bool], slices: int
+    num_rows: int, out_size: int, in_size: int, options: tuple[bool, bool, bool, bool], rows: RowsParameters
 ) -> None:
     bias, norm, is_gated, residual = options
     check(
@@ -123,7 +125,7 @@ def test_any_sizes(
         norm=norm,
         is_gated=is_gated,
         residual=residual,
-        rows=ROWS._replace(slices=slices, depth=16),
+        rows=rows,
     )
 
 

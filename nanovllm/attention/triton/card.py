@@ -30,8 +30,3 @@ def launch_options(num_warps: int, pdl: bool) -> dict[str, int | bool]:
     """How Triton compiles and starts a kernel. ``pdl``: it may start while the one ahead of it ends (programmatic
     dependent launch, from Hopper on), so it must wait before it touches what that one reads or writes."""
     return {"num_warps": num_warps, "launch_pdl": pdl, "enable_fp_fusion": True}
-
-
-def fitting_stages(num_stages: int, stage_bytes: int, fixed_bytes: int, device: torch.device) -> int:
-    """``num_stages`` loads in flight, or as many as fit into shared memory beside ``fixed_bytes``; at least 1."""
-    return max(min(num_stages, (shared_memory_bytes(device) - fixed_bytes) // stage_bytes), 1)

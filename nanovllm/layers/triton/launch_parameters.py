@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
-
-from nanovllm.attention.triton.card import fitting_stages, multiprocessors
-
 
 class GemvParameters(NamedTuple):
     """A program computes ``cols`` numbers of the output."""
@@ -21,13 +17,12 @@ class GemvParameters(NamedTuple):
 
 
 class RowsParameters(NamedTuple):
-    """A program computes ``cols`` columns of the output. Its depth is cut into ``slices``, one for each warp, and each
-    of them into steps of ``depth``."""
+    """A program computes ``cols`` columns of the output: 8, 16 or 32. Its depth is cut into ``slices``, one for each
+    warp, of which a thread holds ``at_once`` steps of 32 at a time."""
 
     cols: int
-    depth: int
     slices: int
-    num_stages: int
+    at_once: int
 
 
 class DrawParameters(NamedTuple):
@@ -44,17 +39,26 @@ def gemv_parameters(out_size: int, in_size: int) -> GemvParameters:
     return GemvParameters(cols if in_size <= 8192 else 1, num_warps)
 
 
-def rows_parameters(out_size: int, in_size: int, is_gated: bool, itemsize: int, device: torch.device) -> RowsParameters:
-    """For a few rows: four warps, which share the depth; fewer columns each where the card would not be full."""
-    slices = 4
-    cols, depth, num_stages = 16, 128, 4
-    if out_size <= cols * multiprocessors(device):
-        cols, depth, num_stages = 8, 256, 3
-    depth = depth * 2 // itemsize
-    while depth > 32 and in_size % (slices * depth) != 0:
-        depth //= 2
-    stage_bytes = slices * depth * (cols * (1 + is_gated) + 32) * itemsize
-    return RowsParameters(cols, depth, slices, fitting_stages(num_stages, stage_bytes, 0, device))
+_ROWS_WEIGHT_BYTES = 2**16
+"""The most that a program holds of the weights."""
+_ROWS_REGISTERS = 256
+"""A thread's, for weights and rows. The compiler does with fewer than that: not all have come when some are used."""
+_ROWS_REGISTERS_OF_16_SLICES = 112
+
+
+def rows_parameters(out_size: int, in_size: int, is_gated: bool, num_rows: int, itemsize: int) -> RowsParameters:
+    """For a few rows, 16 or 32: what a program has to do in as few steps as its registers allow."""
+    slices = 1
+    while slices < 16 and slices * (512 if is_gated else 384) < in_size:
+        slices *= 2
+    cols = 8
+    while not is_gated and cols < 32 and 2 * cols * in_size * itemsize <= _ROWS_WEIGHT_BYTES and 128 * cols <= out_size:
+        cols *= 2
+    num_steps = -(-in_size // (32 * slices))
+    step_registers = (cols * (1 + is_gated) + num_rows) // 8 * 2 * itemsize
+    most_registers = _ROWS_REGISTERS if slices <= 8 else _ROWS_REGISTERS_OF_16_SLICES
+    num_groups = -(-num_steps * step_registers // most_registers)
+    return RowsParameters(cols, slices, -(-num_steps // num_groups))
 
 
 def draw_parameters(num_rows: int) -> DrawParameters:

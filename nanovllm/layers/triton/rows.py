@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nanovllm.attention.triton.card import launch_options
 from nanovllm.layers.triton.elementwise import silu
+from nanovllm.layers.triton.fragments import STEP, load_steps, multiply_steps
 from nanovllm.layers.triton.launch_parameters import RowsParameters, rows_parameters
 
 
@@ -21,7 +22,7 @@ class WeightedRows(NamedTuple):
     rows: Tensor
     """``[num_rows, size]``: ``x * norm``."""
     squares: Tensor
-    """``[num_parts, 16 or 32]`` float32: sums of the squares of parts of each row of ``x``, to be added up."""
+    """``[16 or 32, num_parts]`` float32: sums of the squares of parts of each row of ``x``, to be added up."""
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -30,11 +31,11 @@ def rows_kernel(
     weight,  # [N, K]; [2 * N, K] if GATED: gate first, then up
     bias,  # as many as the rows of ``weight``, or None
     residual,  # [num_rows, N], or None
-    squares,  # [NUM_PARTS, ROWS] float32: those of ``WeightedRows`` that x comes from, or None
+    squares,  # [ROWS, NUM_PARTS] float32: those of ``WeightedRows`` that x comes from, or None
     norm,  # [N]: weights of the norm that comes after, or None
     out,  # [num_rows, N]
     weighted,  # out [num_rows, N], like the next one if there is a norm
-    out_squares,  # out [programs, ROWS] float32
+    out_squares,  # out [ROWS, programs] float32
     num_rows,
     stride_x,
     eps,
@@ -42,70 +43,80 @@ def rows_kernel(
     K: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
-    DEPTH: tl.constexpr,
     SLICES: tl.constexpr,
+    AT_ONCE: tl.constexpr,  # steps that a thread holds at a time
     GATED: tl.constexpr,
     NUM_PARTS: tl.constexpr,  # rounded up to PARTS_UP, a power of 2
     PARTS_UP: tl.constexpr,
-    NUM_STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Some columns of the result for all rows, computed transposed: weights are the left factor. Each warp sums up its
-    own slice of K; they meet at the end only."""
+    """Some columns of the result for all rows. Each warp sums up its own slice of K; they meet at the end only.
+    Weights, all if they fit, are asked for before the kernel ahead has written ``x``."""
+    DEPTH: tl.constexpr = AT_ONCE * STEP
     SLICE: tl.constexpr = (K + SLICES * DEPTH - 1) // (SLICES * DEPTH) * DEPTH
-    EVEN: tl.constexpr = K == SLICES * SLICE
+    slice_line = tl.arange(0, SLICES * 8)[:, None]
+    line = slice_line % 8
+    k = slice_line // 8 * SLICE + tl.arange(0, STEP)[None, :]
+    weight_line = tl.program_id(0) * COLS + line
+    weight_place = weight + weight_line.to(tl.int64) * K + k
+    up_place = weight_place + N * K
+    x_place = x + line.to(tl.int64) * stride_x + k
     row = tl.arange(0, ROWS)
-    is_row = row < num_rows
     col = tl.program_id(0) * COLS + tl.arange(0, COLS)
     in_n = col < N
-    slice_start = tl.arange(0, SLICES) * SLICE
-    k = tl.arange(0, DEPTH)
-    weight_place = weight + col[None, :, None].to(tl.int64) * K + slice_start[:, None, None] + k[None, None, :]
-    x_place = x + row[None, None, :].to(tl.int64) * stride_x + slice_start[:, None, None] + k[None, :, None]
-    acc = tl.zeros([SLICES, COLS, ROWS], tl.float32)
-    acc_up = tl.zeros([SLICES, COLS, ROWS], tl.float32)
+    mask = (row < num_rows)[:, None] & in_n[None, :]
+    place = row[:, None].to(tl.int64) * N + col[None, :]
+
+    in_k = None if K == SLICES * SLICE else k
+
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
+    weights = load_steps(weight_place, K, weight_line, N, in_k, K, COLS, AT_ONCE)
+    if GATED:
+        up_weights = load_steps(up_place, K, weight_line, N, in_k, K, COLS, AT_ONCE)
+    if norm is not None:
+        norm_weights = tl.load(norm + col, mask=in_n, other=0.0).to(tl.float32)
+    if PDL:
         tl.extra.cuda.gdc_wait()
-    if squares is not None:
-        part = tl.arange(0, PARTS_UP)[:, None]
-        parts = tl.load(squares + part * ROWS + row[None, :], mask=part < NUM_PARTS, other=0.0)
-    for start in tl.range(0, SLICE, DEPTH, num_stages=NUM_STAGES):
-        weight_mask = in_n[None, :, None]
-        x_mask = is_row[None, None, :]
-        if not EVEN:
-            weight_mask &= slice_start[:, None, None] + start + k[None, None, :] < K
-            x_mask &= slice_start[:, None, None] + start + k[None, :, None] < K
-        weights = tl.load(weight_place + start, mask=weight_mask, other=0.0)  # [SLICES, COLS, DEPTH]
-        rows = tl.load(x_place + start, mask=x_mask, other=0.0)  # [SLICES, DEPTH, ROWS]
-        acc = tl.dot(weights, rows, acc, input_precision="ieee")
-        if GATED:
-            up_weights = tl.load(weight_place + N * K + start, mask=weight_mask, other=0.0)
-            acc_up = tl.dot(up_weights, rows, acc_up, input_precision="ieee")
 
-    y = tl.sum(acc, 0)  # [COLS, ROWS]
+    if squares is not None:
+        part = tl.arange(0, PARTS_UP)[None, :]
+        parts = tl.load(squares + row[:, None] * NUM_PARTS + part, mask=part < NUM_PARTS, other=0.0)
+    if residual is not None:
+        before = tl.load(residual + place, mask=mask, other=0.0).to(tl.float32)
+    acc = tl.zeros([SLICES, ROWS, COLS], tl.float32)
+    acc_up = tl.zeros([SLICES, ROWS, COLS], tl.float32)
+    for start in tl.static_range(0, SLICE, DEPTH):
+        in_k = None if K == SLICES * SLICE else k + start
+        rows = load_steps(x_place + start, stride_x, line, num_rows, in_k, K, ROWS, AT_ONCE)
+        if start > 0:
+            weights = load_steps(weight_place + start, K, weight_line, N, in_k, K, COLS, AT_ONCE)
+        acc = multiply_steps(acc, rows, weights, AT_ONCE, SLICES, ROWS, COLS)
+        if GATED:
+            if start > 0:
+                up_weights = load_steps(up_place + start, K, weight_line, N, in_k, K, COLS, AT_ONCE)
+            acc_up = multiply_steps(acc_up, rows, up_weights, AT_ONCE, SLICES, ROWS, COLS)
+
+    y = tl.sum(acc, 0)  # [ROWS, COLS]
     up = tl.sum(acc_up, 0)
     if squares is not None:
-        factor = tl.rsqrt(tl.sum(parts, 0) / K + eps)[None, :]  # [1, ROWS]
+        factor = tl.rsqrt(tl.sum(parts, 1) / K + eps)[:, None]
         y *= factor
         up *= factor
     if bias is not None:
-        y += tl.load(bias + col, mask=in_n, other=0.0).to(tl.float32)[:, None]
+        y += tl.load(bias + col, mask=in_n, other=0.0).to(tl.float32)[None, :]
     if GATED:
         if bias is not None:
-            up += tl.load(bias + N + col, mask=in_n, other=0.0).to(tl.float32)[:, None]
+            up += tl.load(bias + N + col, mask=in_n, other=0.0).to(tl.float32)[None, :]
         y = silu(y) * up
-    mask = is_row[None, :] & in_n[:, None]
-    place = row[None, :].to(tl.int64) * N + col[:, None]
     if residual is not None:
-        y += tl.load(residual + place, mask=mask, other=0.0).to(tl.float32)
+        y += before
     rounded = y.to(out.dtype.element_ty)
     tl.store(out + place, rounded, mask=mask)
     if norm is not None:
         wide = tl.where(mask, rounded.to(tl.float32), 0.0)
-        norm_weights = tl.load(norm + col, mask=in_n, other=0.0).to(tl.float32)
-        tl.store(weighted + place, (wide * norm_weights[:, None]).to(out.dtype.element_ty), mask=mask)
-        tl.store(out_squares + tl.program_id(0) * ROWS + row, tl.sum(wide * wide, 0))
+        tl.store(weighted + place, (wide * norm_weights[None, :]).to(out.dtype.element_ty), mask=mask)
+        tl.store(out_squares + row * tl.num_programs(0) + tl.program_id(0), tl.sum(wide * wide, 1))
 
 
 def multiply_rows(
@@ -125,12 +136,13 @@ def multiply_rows(
     its way through the norm of the weights ``next_norm``, if there is one."""
     x, squares = (x.rows, x.squares) if isinstance(x, WeightedRows) else (x, None)
     (num_rows, in_size), out_size = x.shape, out.shape[1]
-    num_parts = 1 if squares is None else len(squares)
-    cols, depth, slices, num_stages = parameters or rows_parameters(out_size, in_size, is_gated, x.itemsize, x.device)
-    num_programs, padded_rows = triton.cdiv(out_size, cols), 16 if num_rows <= 16 else 32
+    num_parts = 1 if squares is None else squares.shape[1]
+    padded_rows = 16 if num_rows <= 16 else 32
+    cols, slices, at_once = parameters or rows_parameters(out_size, in_size, is_gated, padded_rows, x.itemsize)
+    num_programs = triton.cdiv(out_size, cols)
     weighted = None
     if next_norm is not None:
-        parts = torch.empty(num_programs, padded_rows, dtype=torch.float32, device=x.device)
+        parts = torch.empty(padded_rows, num_programs, dtype=torch.float32, device=x.device)
         weighted = WeightedRows(torch.empty_like(out), parts)
     rows_kernel[(num_programs,)](
         x,
@@ -149,12 +161,11 @@ def multiply_rows(
         K=in_size,
         ROWS=padded_rows,
         COLS=cols,
-        DEPTH=depth,
         SLICES=slices,
+        AT_ONCE=at_once,
         GATED=is_gated,
         NUM_PARTS=num_parts,
         PARTS_UP=triton.next_power_of_2(num_parts),
-        NUM_STAGES=num_stages,
         PDL=pdl,
         **launch_options(slices, pdl),
     )
