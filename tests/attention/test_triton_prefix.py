@@ -17,18 +17,10 @@ from nanovllm.attention.triton.prefix_launch import PrefixAttention
 from tests.attention.paged import Case, assert_stored, expected_of, make_step
 
 DECODE = DecodeParameters(num_shares=5, tile=16, num_warps=1, num_stages=2)
-PRELOADED = DECODE._replace(preload=True)
-both = pytest.mark.parametrize("decode", [DECODE, PRELOADED], ids=["loaded in turn", "preloaded"])
 SMALL = PrefixParameters(num_programs=4, rows=16, tile=16, num_warps=2, num_stages=2)
 
 
-def check(
-    case: Case,
-    parameters: PrefixParameters | None = SMALL,
-    *,
-    decode_parameters: DecodeParameters = DECODE,
-    shares: bool = True,
-) -> None:
+def check(case: Case, parameters: PrefixParameters | None = SMALL, *, shares: bool = True) -> None:
     step = make_step(case)
     expected = expected_of(case, step)
     before = step.keys.clone(), step.values.clone()
@@ -46,7 +38,7 @@ def check(
     prefix.step.lse.fill_(float("nan"))
     tables, lens = step.block_tables.cpu().numpy(), step.context_lens.cpu().numpy()
     assert (prefix.plan(tables, lens, min_saved_tokens=1) > 0) == shares
-    plan = decode.plan(step.context_lens, step.block_tables, prefix=prefix.step, parameters=decode_parameters)
+    plan = decode.plan(step.context_lens, step.block_tables, prefix=prefix.step, parameters=DECODE)
     pool = step.keys, step.values
     prefix.attend(step.qkv, *pool, step.transform, step.context_lens, step.block_tables)
     out = poisoned(*expected.out.shape, dtype=case.dtype)
@@ -55,23 +47,20 @@ def check(
     assert_stored(step, before, expected, assert_near)
 
 
-@both
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("norm", [False, True])
-def test_two_groups_and_one_alone(decode: DecodeParameters, dtype: torch.dtype, norm: bool) -> None:
+def test_two_groups_and_one_alone(dtype: torch.dtype, norm: bool) -> None:
     lengths = [(320, 1), (40, 1), (257, 1), (300, 1), (310, 1), (256, 1)]
     shared = [((0, 2, 5), 16), ((3, 4), 18)]
-    check(Case(HeadShape(4, 2, 32), 16, lengths, dtype, norm, shared), decode_parameters=decode)
+    check(Case(HeadShape(4, 2, 32), 16, lengths, dtype, norm, shared))
 
 
-@both
-def test_groups_within_groups(decode: DecodeParameters) -> None:
+def test_groups_within_groups() -> None:
     lengths = [(600, 1)] * 4 + [(540, 1), (530, 1)]
     shared = [((0, 1, 2, 3, 4, 5), 16), ((0, 1, 2), 32), ((0, 1), 37), ((4, 5), 33)]
-    check(Case(HeadShape(2, 1, 32), 16, lengths, shared=shared), decode_parameters=decode)
+    check(Case(HeadShape(2, 1, 32), 16, lengths, shared=shared))
 
 
-@both
 @pytest.mark.parametrize(
     ("shape", "block_size", "tile"),
     [
@@ -82,11 +71,11 @@ def test_groups_within_groups(decode: DecodeParameters) -> None:
         (HeadShape(20, 1, 32), 16, 16),
     ],
 )
-def test_shapes_of_heads_and_blocks(decode: DecodeParameters, shape: HeadShape, block_size: int, tile: int) -> None:
+def test_shapes_of_heads_and_blocks(shape: HeadShape, block_size: int, tile: int) -> None:
     count = 288 // block_size or 1
     length = count * block_size
     case = Case(shape, block_size, [(length, 1), (length + 3, 1), (length + 1, 1)], DTYPES[1], norm=True)
-    check(case.sharing([((0, 1, 2), count)]), SMALL._replace(tile=tile, rows=32), decode_parameters=decode)
+    check(case.sharing([((0, 1, 2), count)]), SMALL._replace(tile=tile, rows=32))
 
 
 def test_more_members_than_rows_with_the_default_parameters() -> None:
@@ -105,12 +94,9 @@ def test_nothing_shared_is_nothing_done() -> None:
     st.integers(16, 40),
     st.sampled_from([HeadShape(6, 2, 32), HeadShape(3, 1, 64)]),
     st.sampled_from([16, 32]),
-    st.sampled_from([DECODE, PRELOADED]),
     st.integers(0, 2**16),
 )
-def test_any_batch(
-    own: list[int], shared: int, shape: HeadShape, tile: int, decode: DecodeParameters, seed: int
-) -> None:
+def test_any_batch(own: list[int], shared: int, shape: HeadShape, tile: int, seed: int) -> None:
     lengths = [(shared * 16 + length, 1) for length in own]
     case = Case(shape, 16, [(5, 1), *lengths], norm=bool(seed % 2), seed=seed)
-    check(case.sharing([(range(1, len(own) + 1), shared)]), SMALL._replace(tile=tile), decode_parameters=decode)
+    check(case.sharing([(range(1, len(own) + 1), shared)]), SMALL._replace(tile=tile))

@@ -10,9 +10,8 @@ reads all of the time. Three things see to that:
 - **What comes before is done on the way.** Normalising and rotating queries and keys and storing the new key and value
   costs a program next to nothing, and saves a launch and a round trip through memory.
 
-With ``PRELOAD``, a program asks for the first tile of each sequence early: of its first one while the kernel ahead
-still runs, for all tokens but the newest were stored in earlier steps; of each further one before it finishes the one
-at hand.
+With few sequences it is latency that counts, of loads that wait for each other. So a program asks for all that a
+sequence needs at once, and for what the kernel ahead does not write before it waits for that one.
 
 A sequence may have its first tokens attended to elsewhere (``prefix.py``): its own part then begins behind them, and
 takes their result in as one more part.
@@ -23,11 +22,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nanovllm.attention.triton.decode_parts import finish, merge_prefix
-from nanovllm.attention.triton.decode_plan import find_tokens
-from nanovllm.attention.triton.decode_tiles import load_tile, load_words, numbers_of
-from nanovllm.attention.triton.heads import load_rotated
-from nanovllm.attention.triton.online_softmax import attend_loaded_tile
+from nanovllm.attention.triton.decode_parts import merge_prefix, write_part, write_whole
+from nanovllm.attention.triton.decode_plan import find_tokens, look_up
+from nanovllm.attention.triton.heads import load_head, load_norm, rotate
+from nanovllm.attention.triton.online_softmax import prefetch_tile, tile_slots
 
 
 @triton.jit(do_not_specialize=["num_seqs", "stride_table"])
@@ -70,7 +68,7 @@ def decode_kernel(
     TILE: tl.constexpr,
     NORM: tl.constexpr,
     PREFIX: tl.constexpr,
-    PRELOAD: tl.constexpr,
+    PREFETCHES: tl.constexpr,
     NUM_STAGES: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -85,6 +83,7 @@ def decode_kernel(
     in_half = half < HALF
     dim = tl.arange(0, 2 * HALF_UP)
     in_dim = dim < HEAD_DIM
+    offset = tl.arange(0, TILE)
     row = tl.arange(0, ROWS)
     is_row = row < GROUP
     head = kv_head * GROUP + row
@@ -92,87 +91,87 @@ def decode_kernel(
     keys += kv_head * stride_head
     values += kv_head * stride_head
 
-    # The plan and what it was made from, and the pool but for the newest tokens, were written long before the kernel
-    # ahead, which need not be waited for to read them.
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+    q_weights = load_norm(q_norm, half, NORM, HALF)
+    k_weights = load_norm(k_norm, half, NORM, HALF)
+    # The plan and what it was made from were written long before the kernel ahead, which need not be waited for.
     num_tiles = tl.load(starts + num_seqs)
     share_len = tl.load(share_tiles)
     share_start = share * share_len
     share_end = tl.minimum(share_start + share_len, num_tiles)
     # More shares than tiles: the last ones have nothing to do.
     seq = tl.where(share_start < num_tiles, tl.load(first_seqs + share), num_seqs)
-    seq_start, seq_end, position, begin, end = find_tokens(
-        seq, share_start, share_end, starts, context_lens, prefix_lens, num_seqs, TILE
-    )
-    table = block_tables + tl.minimum(seq, num_seqs - 1).to(tl.int64) * stride_table
-    if PRELOAD:
-        key1, key2, value = load_words(
-            keys, values, table, begin, end, stride_block, stride_token, HEAD_DIM, HALF_UP, BLOCK_SIZE, TILE
-        )
+    seq_start, seq_end, position, prefix_len = look_up(seq, starts, context_lens, prefix_lens, num_seqs)
     if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
+        if PREFETCHES:
+            begin, end = find_tokens(seq_start, seq_end, share_start, share_end, position, prefix_len, TILE)
+            table = block_tables + tl.minimum(seq, num_seqs - 1).to(tl.int64) * stride_table
+            for first in tl.range(begin, tl.where(seq < num_seqs, end, begin), TILE, num_stages=1):
+                prefetch_tile(keys, values, table, first, end, stride_block, stride_token, HEAD_DIM, BLOCK_SIZE, TILE)
+        tl.extra.cuda.gdc_wait()
     while (seq < num_seqs) & (seq_start < share_end):
-        if PDL:  # in the loop, so that what is the same in all its turns is computed before; further turns do not wait
-            tl.extra.cuda.gdc_wait()
+        line = qkv + seq.to(tl.int64) * LINE
+        table = block_tables + seq.to(tl.int64) * stride_table
+        is_newest = one + seq_end <= share_end  # [1]: whether the share has the newest token
+        # All at once, before anything is done with it.
+        query = load_head(line + head[:, None] * HEAD_DIM, half, is_row[:, None], HALF)
+        new_key = load_head(line + (NUM_HEADS + kv_head) * HEAD_DIM + one[:, None], half, is_newest[:, None], HALF)
+        value_place = line + (NUM_HEADS + NUM_KV_HEADS + kv_head) * HEAD_DIM + dim
+        new_value = tl.load(value_place, mask=in_dim & is_newest, other=0.0)
         angle = position.to(tl.int64) * HALF + half
         cos = tl.load(cos_table + angle, mask=in_half, other=0.0)[None, :]
         sin = tl.load(sin_table + angle, mask=in_half, other=0.0)[None, :]
-        line = qkv + seq.to(tl.int64) * LINE
-        if PREFIX:
-            num_parts = tl.load(prefix_parts + seq)
-        query1, query2 = load_rotated(
-            line + head[:, None] * HEAD_DIM, q_norm, cos, sin, half, eps, is_row[:, None], NORM, HALF, dtype
-        )
+        block = tl.load(table + position // BLOCK_SIZE).to(tl.int64)
+        begin, end = find_tokens(seq_start, seq_end, share_start, share_end, position, prefix_len, TILE)
+        query1, query2 = rotate(query, q_weights, cos, sin, eps, NORM, HALF, dtype)
         largest = tl.full([ROWS], float("-inf"), tl.float32)
         total = tl.zeros([ROWS], tl.float32)
         acc = tl.zeros([ROWS, 2 * HALF_UP], tl.float32)
 
-        if seq_end <= share_end:  # the newest token: store it, and begin with it
-            block = tl.load(table + position // BLOCK_SIZE).to(tl.int64)
-            new_value = tl.load(line + (NUM_HEADS + NUM_KV_HEADS + kv_head) * HEAD_DIM + dim, mask=in_dim, other=0.0)
-            key_line = line + (NUM_HEADS + kv_head) * HEAD_DIM + one[:, None]
-            new1, new2 = load_rotated(key_line, k_norm, cos, sin, half, eps, one[:, None] == 0, NORM, HALF, dtype)
+        if seq_end <= share_end:  # store the newest token, and begin with it
+            key1, key2 = rotate(new_key, k_weights, cos, sin, eps, NORM, HALF, dtype)
             slot = block * stride_block + (position % BLOCK_SIZE) * stride_token
-            tl.store(keys + slot + one[:, None] + half[None, :], new1, mask=in_half[None, :])
-            tl.store(keys + slot + one[:, None] + HALF + half[None, :], new2, mask=in_half[None, :])
+            tl.store(keys + slot + one[:, None] + half[None, :], key1, mask=in_half[None, :])
+            tl.store(keys + slot + one[:, None] + HALF + half[None, :], key2, mask=in_half[None, :])
             tl.store(values + slot + dim, new_value.to(dtype), mask=in_dim)
-            products = query1.to(tl.float32) * new1.to(tl.float32) + query2.to(tl.float32) * new2.to(tl.float32)
+            products = query1.to(tl.float32) * key1.to(tl.float32) + query2.to(tl.float32) * key2.to(tl.float32)
             largest = tl.sum(products, 1) * scale
             total = tl.full([ROWS], 1.0, tl.float32)
             acc += new_value.to(tl.float32)[None, :]
         if PREFIX:
-            if seq_start >= share_start:  # the share has the first of the sequence's own tiles: take the prefix in
+            if begin == prefix_len:  # the first of the sequence's own tiles: take the prefix in
                 acc, largest, total = merge_prefix(
-                    acc, largest, total, prefix_out, prefix_lse, seq, num_parts, kv_head, max_seqs,
-                    NUM_HEADS, GROUP, GROUP_UP if PRELOAD else ROWS, ROWS, HEAD_DIM, HALF_UP,
+                    acc, largest, total, prefix_out, prefix_lse, prefix_parts, seq, kv_head, max_seqs,
+                    NUM_HEADS, GROUP, HEAD_DIM, HALF_UP,
                 )  # fmt: skip
 
-        if PRELOAD:
-            acc, largest, total = attend_loaded_tile(
-                query1, query2, acc, largest, total, tl.trans(numbers_of(tl.trans(key1), dtype)),
-                tl.trans(numbers_of(tl.trans(key2), dtype)), numbers_of(value, dtype), begin, end, scale, TILE,
-            )  # fmt: skip
-            begin += TILE
         for first in tl.range(begin, end, TILE, num_stages=NUM_STAGES):
-            tile_key1, tile_key2, tile_value = load_tile(
-                keys, values, table, first, end, stride_block, stride_token, HEAD_DIM, HALF_UP, BLOCK_SIZE, TILE
-            )
-            acc, largest, total = attend_loaded_tile(
-                query1, query2, acc, largest, total, tile_key1, tile_key2, tile_value, first, end, scale, TILE
-            )
+            is_token = first + offset < end
+            slots = tile_slots(table, first, offset, is_token, stride_block, stride_token, BLOCK_SIZE, TILE)
+            key_mask = is_token[None, :] & in_half[:, None] if HALF < HALF_UP else is_token[None, :]
+            key1 = tl.load(keys + slots[None, :] + half[:, None], mask=key_mask, other=0.0)
+            key2 = tl.load(keys + slots[None, :] + HALF + half[:, None], mask=key_mask, other=0.0)
+            score = tl.dot(query1, key1, input_precision="ieee")
+            score = tl.dot(query2, key2, score, input_precision="ieee") * scale
+            score = tl.where(is_token[None, :], score, float("-inf"))
+            new_largest = tl.maximum(largest, tl.max(score, 1))
+            shrink = tl.exp2(largest - new_largest)
+            weight = tl.exp2(score - new_largest[:, None])
+            total = total * shrink + tl.sum(weight, 1)
+            largest = new_largest
+            value_mask = is_token[:, None] & in_dim[None, :] if HALF < HALF_UP else is_token[:, None]
+            value = tl.load(values + slots[:, None] + dim[None, :], mask=value_mask, other=0.0)
+            acc = tl.dot(weight.to(dtype), value, acc * shrink[:, None], input_precision="ieee")
 
-        done, first_share, last_share = seq, seq_start // share_len, (seq_end - 1) // share_len
+        first_share = seq_start // share_len
+        last_share = (seq_end - 1) // share_len
+        if first_share == last_share:
+            write_whole(acc, total, out, seq, kv_head, NUM_HEADS, GROUP, HEAD_DIM, HALF_UP)
+        else:
+            write_part(
+                acc, largest, total, out, part_out, part_lse, arrivals, seq, share, first_share, last_share, kv_head,
+                NUM_KV_HEADS, GROUP, GROUP_UP, HEAD_DIM, HALF_UP,
+            )  # fmt: skip
         seq += 1
-        seq_start, seq_end, position, begin, end = find_tokens(
-            seq, share_start, share_end, starts, context_lens, prefix_lens, num_seqs, TILE
-        )
-        table = block_tables + tl.minimum(seq, num_seqs - 1).to(tl.int64) * stride_table
-        if PRELOAD:
-            key1, key2, value = load_words(
-                keys, values, table, begin, end, stride_block, stride_token, HEAD_DIM, HALF_UP, BLOCK_SIZE, TILE
-            )
-        finish(
-            acc, largest, total, out, part_out, part_lse, arrivals, done, share, first_share, last_share, kv_head,
-            NUM_KV_HEADS, GROUP, ROWS, HEAD_DIM, HALF_UP,
-        )  # fmt: skip
-    if PDL:  # without any work, too: a launch must not end before the one ahead
-        tl.extra.cuda.gdc_wait()
+        seq_start, seq_end, position, prefix_len = look_up(seq, starts, context_lens, prefix_lens, num_seqs)

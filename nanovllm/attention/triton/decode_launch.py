@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nanovllm.attention.triton.card import launch_options
 from nanovllm.attention.triton.decode import decode_kernel
-from nanovllm.attention.triton.decode_plan import plan_decode_kernel
+from nanovllm.attention.triton.decode_plan import SHARES_AT_ONCE, plan_decode_kernel
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.launch_parameters import DECODE_BATCHES, DecodeParameters, decode_parameters
 from nanovllm.attention.triton.pool import block_size_of
@@ -82,7 +82,7 @@ class DecodeAttention:
         )
         if parameters.num_shares > len(self._first_seqs):
             self._reserve(parameters.num_shares, device)
-        plan_decode_kernel[(1,)](
+        plan_decode_kernel[(triton.cdiv(parameters.num_shares, SHARES_AT_ONCE.value),)](
             context_lens,
             self._no_prefix if prefix is None else prefix.lens,
             self._starts,
@@ -114,9 +114,9 @@ class DecodeAttention:
         newest tokens, not yet normalised and rotated. ``keys``, ``values``: one layer's pool ``[num_blocks,
         block_size, num_kv_heads, head_dim]``, blocks of a power of 2, at least 16 tokens; the newest tokens are stored
         in it. Writes and returns ``out`` ``[num_seqs, num_heads, head_dim]``, contiguous, of the pool's type.
-        ``pdl``: as in ``plan``, and sooner: the plan, what it was made from, and the older tokens of the pool are read
-        while kernels ahead may still run. So between the launches that write those and this one, there must be one
-        without ``pdl``: only such a one waits for all before it.
+        ``pdl``: as in ``plan``, and sooner: the plan and what it was made from are read while kernels ahead may still
+        run. So between the launches that write those and this one, there must be one without ``pdl``: only such a one
+        waits for all before it.
         """
         shape, parameters, prefix = self.shape, step.parameters, step.prefix
         assert qkv.dtype == keys.dtype == self.dtype, "all numbers are of the pool's type"
@@ -162,10 +162,9 @@ class DecodeAttention:
             TILE=parameters.tile,
             NORM=transform.q_norm is not None,
             PREFIX=prefix is not None,
-            PRELOAD=parameters.preload,
+            PREFETCHES=parameters.prefetches,
             NUM_STAGES=parameters.num_stages,
             PDL=pdl,
-            maxnreg=parameters.max_registers,
             **launch_options(parameters.num_warps, pdl),
         )
         return out

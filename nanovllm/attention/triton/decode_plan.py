@@ -1,9 +1,11 @@
-"""Which share of a decode step reads which tokens: planned once a step, looked up by every program."""
+"""Which share of a decode step reads which tokens: planned once a step, looked up by every program of a layer."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+SHARES_AT_ONCE = tl.constexpr(8)
 
 
 @triton.jit(do_not_specialize=["num_seqs"])
@@ -19,8 +21,7 @@ def plan_decode_kernel(
     TILE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Cut the row of all tiles into equal shares. One program."""
-    AT_ONCE: tl.constexpr = 8
+    """Cut the row of all tiles into equal shares: a program for each SHARES_AT_ONCE of them."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -32,27 +33,29 @@ def plan_decode_kernel(
     start = end - num_tiles
     total = tl.sum(num_tiles, 0)
     share_len = tl.maximum(tl.cdiv(total, NUM_SHARES), 1)
-    tl.store(starts + seq, start, mask=is_seq)
-    tl.store(starts + num_seqs, total)
-    tl.store(share_tiles, share_len)
-    for first in range(0, NUM_SHARES, AT_ONCE):
-        share = first + tl.arange(0, AT_ONCE)
-        is_begun = is_seq[None, :] & (start[None, :] <= (share * share_len)[:, None])  # [AT_ONCE, SEQS]
-        num_begun = tl.sum(is_begun.to(tl.int32), 1)
-        tl.store(first_seqs + share, num_begun - 1, mask=share < NUM_SHARES)
+    share = tl.program_id(0) * SHARES_AT_ONCE + tl.arange(0, SHARES_AT_ONCE)
+    is_begun = is_seq[None, :] & (start[None, :] <= (share * share_len)[:, None])  # [SHARES_AT_ONCE, SEQS]
+    num_begun = tl.sum(is_begun.to(tl.int32), 1)
+    tl.store(first_seqs + share, num_begun - 1, mask=share < NUM_SHARES)
+    if tl.program_id(0) == 0:
+        tl.store(starts + seq, start, mask=is_seq)
+        tl.store(starts + num_seqs, total)
+        tl.store(share_tiles, share_len)
 
 
 @triton.jit
-def find_tokens(seq, share_start, share_end, starts, context_lens, prefix_lens, num_seqs, TILE: tl.constexpr):
-    """Where a sequence's tiles begin and end in the row of all tiles; its newest token's position; and where a share's
-    tokens of it, the newest left out, begin and end: from 0 to 0 if the share ends before it, or it does not exist."""
-    place = tl.minimum(seq, num_seqs - 1)
-    seq_start = tl.load(starts + place)
-    seq_end = tl.load(starts + place + 1)
-    position = tl.load(context_lens + place) - 1
-    prefix_len = tl.load(prefix_lens + place)
-    in_share = (seq < num_seqs) & (seq_start < share_end)
+def look_up(seq, starts, context_lens, prefix_lens, num_seqs):
+    """Where a sequence's tiles begin and end in the row of all tiles, its newest token's position, and how many leading
+    tokens are attended to elsewhere; those of the last one if there is no such sequence."""
+    seq = tl.minimum(seq, num_seqs - 1)
+    position = tl.load(context_lens + seq) - 1
+    return tl.load(starts + seq), tl.load(starts + seq + 1), position, tl.load(prefix_lens + seq)
+
+
+@triton.jit
+def find_tokens(seq_start, seq_end, share_start, share_end, position, prefix_len, TILE: tl.constexpr):
+    """Where a share's tokens of a sequence begin and end. The newest is not among them: it is not in the pool yet, or
+    is just being stored there."""
     begin = prefix_len + (tl.maximum(seq_start, share_start) - seq_start) * TILE
-    # The newest token is not in the pool yet, or is being stored by this very program: it is taken from qkv.
     end = tl.minimum(prefix_len + (tl.minimum(seq_end, share_end) - seq_start) * TILE, position)
-    return seq_start, seq_end, position, tl.where(in_share, begin, 0), tl.where(in_share, end, 0)
+    return begin, end

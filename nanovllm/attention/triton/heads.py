@@ -50,27 +50,55 @@ class HeadTransform:
 
 
 @triton.jit
-def load_rotated(
+def load_head(
     line,  # [rows, 1] pointers: where each row's head begins
-    norm,  # [2 * HALF], read if NORM
+    half,  # [padded half]: 0, 1, 2 ...
+    rows_mask,  # [rows, 1]
+    HALF: tl.constexpr,
+):
+    """The two halves of heads as the projection wrote them, ``[rows, padded half]`` each."""
+    mask = rows_mask & (half < HALF)[None, :]
+    first = tl.load(line + half[None, :], mask=mask, other=0.0)
+    second = tl.load(line + HALF + half[None, :], mask=mask, other=0.0)
+    return first, second
+
+
+@triton.jit
+def load_norm(norm, half, NORM: tl.constexpr, HALF: tl.constexpr):
+    """The two halves of a norm's weights, ``[1, padded half]`` each; nothing to be used if there is no norm."""
+    if NORM:
+        first = tl.load(norm + half, mask=half < HALF, other=0.0)[None, :].to(tl.float32)
+        second = tl.load(norm + HALF + half, mask=half < HALF, other=0.0)[None, :].to(tl.float32)
+        return first, second
+    else:
+        return half, half
+
+
+@triton.jit
+def rotate(
+    halves,  # of heads, see ``load_head``
+    weights,  # of a norm, see ``load_norm``
     cos,  # [rows or 1, padded half]
     sin,
-    half,  # [padded half]: 0, 1, 2 ...
     eps,
-    rows_mask,  # [rows, 1]
     NORM: tl.constexpr,
     HALF: tl.constexpr,
     dtype: tl.constexpr,
 ):
     """The two halves of heads, ``[rows, padded half]`` each, normalised and rotated by their token's angles."""
-    mask = rows_mask & (half < HALF)[None, :]
-    first = tl.load(line + half[None, :], mask=mask, other=0.0).to(tl.float32)
-    second = tl.load(line + HALF + half[None, :], mask=mask, other=0.0).to(tl.float32)
+    first, second = halves[0].to(tl.float32), halves[1].to(tl.float32)
     if NORM:  # in the steps, and with the roundings, of layers.norm.RMSNorm
         mean = (tl.sum(first * first, 1) + tl.sum(second * second, 1)) / (2 * HALF)
         scale = tl.rsqrt(mean + eps)[:, None]
-        first_weight = tl.load(norm + half, mask=half < HALF, other=0.0)[None, :].to(tl.float32)
-        second_weight = tl.load(norm + HALF + half, mask=half < HALF, other=0.0)[None, :].to(tl.float32)
-        first = ((first * scale).to(dtype).to(tl.float32) * first_weight).to(dtype).to(tl.float32)
-        second = ((second * scale).to(dtype).to(tl.float32) * second_weight).to(dtype).to(tl.float32)
+        first = ((first * scale).to(dtype).to(tl.float32) * weights[0]).to(dtype).to(tl.float32)
+        second = ((second * scale).to(dtype).to(tl.float32) * weights[1]).to(dtype).to(tl.float32)
     return (first * cos - second * sin).to(dtype), (second * cos + first * sin).to(dtype)
+
+
+@triton.jit
+def load_rotated(
+    line, norm, cos, sin, half, eps, rows_mask, NORM: tl.constexpr, HALF: tl.constexpr, dtype: tl.constexpr
+):
+    """``load_head``, then ``rotate``."""
+    halves = load_head(line, half, rows_mask, HALF)
+    return rotate(halves, load_norm(norm, half, NORM, HALF), cos, sin, eps, NORM, HALF, dtype)

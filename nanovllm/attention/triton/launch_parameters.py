@@ -18,15 +18,13 @@ _MEASURED_KV_HEADS = 8
 
 class DecodeParameters(NamedTuple):
     """``num_shares`` shares are computed by ``num_shares * num_kv_heads`` programs; tiles are of ``tile`` tokens.
-    ``preload``: the first tile of each sequence is asked for early, into registers. ``max_registers``: of a thread;
-    None: as many as the compiler likes."""
+    ``prefetches``: a share's keys and values are asked into the L2 cache while the kernel ahead still runs."""
 
     num_shares: int
     tile: int
     num_warps: int
     num_stages: int
-    preload: bool = False
-    max_registers: int | None = None
+    prefetches: bool = False
 
 
 class PrefixParameters(NamedTuple):
@@ -56,11 +54,10 @@ class StoreParameters(NamedTuple):
 
 
 _DECODE = (  # from this many sequences on
-    (65, DecodeParameters(num_shares=132, tile=16, num_warps=1, num_stages=3)),
-    (5, DecodeParameters(num_shares=49, tile=64, num_warps=4, num_stages=2)),  # all programs fit the card at once
-    (0, DecodeParameters(num_shares=66, tile=32, num_warps=4, num_stages=3)),
+    (5, DecodeParameters(num_shares=132, tile=16, num_warps=1, num_stages=3)),
+    (0, DecodeParameters(num_shares=66, tile=64, num_warps=8, num_stages=2, prefetches=True)),
 )
-_DECODE_BEHIND_PREFIX = DecodeParameters(num_shares=132, tile=32, num_warps=1, num_stages=2)
+_DECODE_BEHIND_PREFIX = DecodeParameters(num_shares=132, tile=16, num_warps=1, num_stages=2)
 """Where prefixes are attended to elsewhere and little is left of each sequence."""
 DECODE_BATCHES = tuple(from_seqs for from_seqs, _ in _DECODE)
 """The least number of sequences of each set of parameters."""

@@ -21,24 +21,6 @@ def merge_part(acc, largest, total, part_out, part_lse):
 
 
 @triton.jit
-def merge_parts(part_outs, part_lses, PART_ROWS: tl.constexpr):
-    """Merge parts that stand one below the other, ``part_outs`` ``[rows, dims]`` and ``part_lses`` ``[rows]``, with
-    ``PART_ROWS`` rows each; log-sum-exps of -inf are no part, the first is one. All parts' rows are given the result.
-    """
-    ROWS: tl.constexpr = part_outs.shape[0]
-    DIMS: tl.constexpr = part_outs.shape[1]
-    PARTS: tl.constexpr = ROWS // PART_ROWS
-    lses = tl.reshape(part_lses, (PARTS, PART_ROWS))
-    largest = tl.max(lses, 0)
-    weights = tl.exp2(lses - largest[None, :])
-    total = tl.sum(weights, 0)
-    mean = tl.sum(tl.reshape(part_outs, (PARTS, PART_ROWS, DIMS)) * weights[:, :, None], 0) / total[:, None]
-    means = tl.broadcast_to(mean[None, :, :], (PARTS, PART_ROWS, DIMS))
-    lses = tl.broadcast_to((largest + tl.log2(total))[None, :], (PARTS, PART_ROWS))
-    return tl.reshape(means, (ROWS, DIMS)), tl.reshape(lses, (ROWS,))
-
-
-@triton.jit
 def tile_slots(
     table, first, offset, is_token, stride_block, stride_token, BLOCK_SIZE: tl.constexpr, TILE: tl.constexpr
 ):
@@ -51,6 +33,32 @@ def tile_slots(
         blocks = tl.load(table + (first + offset) // BLOCK_SIZE, mask=is_token, other=0).to(tl.int64)
         slots = blocks * stride_block + ((first + offset) % BLOCK_SIZE) * stride_token
     return slots
+
+
+@triton.jit
+def prefetch_tile(
+    keys,
+    values,
+    table,
+    first,
+    end,
+    stride_block,
+    stride_token,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Ask for the tokens from ``first`` on, but none from ``end`` on, to come into the L2 cache. On a card only."""
+    LINE: tl.constexpr = 128 * 8 // keys.dtype.element_ty.primitive_bitwidth  # numbers that the cache takes at a time
+    LINES: tl.constexpr = triton.next_power_of_2((HEAD_DIM + LINE - 1) // LINE)
+    token = tl.minimum(tl.arange(0, TILE), end - 1 - first)
+    slots = tile_slots(table, first, token, token >= 0, stride_block, stride_token, BLOCK_SIZE, TILE)
+    place = slots[:, None] + tl.minimum(tl.arange(0, LINES) * LINE, HEAD_DIM - 1)[None, :]
+    for pool in tl.static_range(2):
+        address = (place + (keys if pool == 0 else values)).to(tl.int64)
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 @triton.jit
@@ -94,33 +102,5 @@ def attend_tile(
         value = tl.load(value_place, mask=in_dim[None, :], other=0.0)
     else:
         value = tl.load(value_place)
-    acc = tl.dot(weight.to(value.dtype), value, acc * shrink[:, None], input_precision="ieee")
-    return acc, new_largest, total
-
-
-@triton.jit
-def attend_loaded_tile(
-    query1,  # [rows, padded half]: halves of the queries
-    query2,
-    acc,
-    largest,
-    total,
-    key1,  # [padded half, tile]: halves of the keys of ``first + 0 ... tile - 1``
-    key2,
-    value,  # [tile, padded dims]
-    first,
-    end,  # tokens from here on do not exist; if none does, the rows have seen others
-    scale,
-    TILE: tl.constexpr,
-):
-    """Let all rows attend to the tokens of one tile, which is there already, and zeros where tokens do not exist."""
-    is_token = first + tl.arange(0, TILE) < end
-    score = tl.dot(query1, key1, input_precision="ieee")
-    score = tl.dot(query2, key2, score, input_precision="ieee") * scale
-    score = tl.where(is_token[None, :], score, float("-inf"))
-    new_largest = tl.maximum(largest, tl.max(score, 1))
-    shrink = tl.exp2(largest - new_largest)
-    weight = tl.exp2(score - new_largest[:, None])
-    total = total * shrink + tl.sum(weight, 1)
     acc = tl.dot(weight.to(value.dtype), value, acc * shrink[:, None], input_precision="ieee")
     return acc, new_largest, total
