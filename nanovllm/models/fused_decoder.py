@@ -18,7 +18,7 @@ from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.prefill_launch import PrefillStep, attend_chunks, store
 from nanovllm.attention.triton.prefix_launch import PrefixAttention
 from nanovllm.layers.linear import RowParallelLinear
-from nanovllm.layers.triton.elementwise import rms_norm, silu_mul
+from nanovllm.layers.triton.elementwise import rms_norm, silu_mul, take_rows
 from nanovllm.layers.triton.linear import MAX_FUSED_ROWS, fused_linear, fused_linear_before_norm
 from nanovllm.layers.triton.rows import WeightedRows
 from nanovllm.model_spec import ModelSpec
@@ -48,7 +48,9 @@ class FusedDecoder:
     ) -> Tensor:
         """``token_ids`` ``[num_rows]``: each sequence's newest token. Returns the hidden states ``[num_rows,
         hidden_size]``, ready for ``compute_logits``."""
-        hidden = self._model.embed_tokens(token_ids)  # [num_rows, hidden_size]
+        embedding = self._model.embed_tokens
+        is_whole = embedding.vocabulary.is_whole
+        hidden = take_rows(embedding.weight, token_ids) if is_whole else embedding(token_ids)  # [num_rows, hidden_size]
         is_small = len(token_ids) <= MAX_FUSED_ROWS
         weighted: WeightedRows | None = None
         pdl = self._pdl
@@ -88,7 +90,10 @@ class FusedDecoder:
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """See ``Decoder.compute_logits``; ``hidden`` is not normed yet."""
         head = self._model.embed_tokens if self._model.lm_head is None else self._model.lm_head
-        return F.linear(rms_norm(hidden, self._model.norm.weight, self._eps, pdl=self._pdl), head.weight)
+        norm = self._model.norm.weight
+        if len(hidden) == 1:
+            return fused_linear(hidden, head.weight, norm=norm, eps=self._eps, pdl=self._pdl)
+        return F.linear(rms_norm(hidden, norm, self._eps, pdl=self._pdl), head.weight)
 
     # ---- the parts of a layer --------------------------------------------------------------------------------
 

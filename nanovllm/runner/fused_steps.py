@@ -71,7 +71,7 @@ class FusedSteps(RowSteps):
     def _compute_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
         rows, prefix = self._rows, self._prefix
         # Launched without ``pdl``: the plan begins when the draws of the step before, which move the rows on, have
-        # ended. The embedding behind it is torch's and lets nothing begin before it has ended itself. So all kernels
+        # ended. The embedding behind it lets nothing begin before it has ended itself. So all kernels
         # of the layers and the draw may read plan and rows before they wait for the one ahead.
         step = self._attention.plan(
             rows.context_lens[:num_rows],

@@ -11,7 +11,7 @@ from tests.kernels import DEVICE, DTYPES, assert_near, generator, randn
 # isort: split
 from nanovllm.layers.activation import silu_and_mul
 from nanovllm.layers.norm import RMSNorm
-from nanovllm.layers.triton.elementwise import rms_norm, silu_mul
+from nanovllm.layers.triton.elementwise import rms_norm, silu_mul, take_rows
 
 
 def make_norm(size: int, dtype: torch.dtype) -> RMSNorm:
@@ -33,3 +33,11 @@ def test_rms_norm(num_rows: int, size: int, dtype: torch.dtype) -> None:
 def test_silu_mul(num_rows: int, size: int, dtype: torch.dtype) -> None:
     gate_up = randn(num_rows, 2 * size, dtype=dtype, rng=generator(3), scale=8)
     assert_near(silu_mul(gate_up), silu_and_mul(gate_up.double()))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("size", [16, 100, 1025])
+def test_take_rows(size: int, dtype: torch.dtype) -> None:
+    table = randn(40, size, dtype=DTYPES[0], rng=generator(2))
+    indices = torch.tensor([39, 0, 7, 7, 1], dtype=dtype, device=DEVICE)
+    assert torch.equal(take_rows(table, indices), table[indices.long()])

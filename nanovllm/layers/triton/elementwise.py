@@ -1,4 +1,4 @@
-"""Norms and activations between the matrix products, each in one launch."""
+"""What lies before and between the matrix products, each in one launch."""
 
 from __future__ import annotations
 
@@ -60,6 +60,34 @@ def silu_mul_kernel(
     gate = tl.load(gate_up + row * 2 * SIZE + place, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * SIZE + SIZE + place, mask=mask, other=0.0).to(tl.float32)
     tl.store(out + row * SIZE + place, (silu(gate) * up).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def take_rows_kernel(
+    indices,  # [num_rows]
+    table,  # [table_len, SIZE]
+    out,  # [num_rows, SIZE]
+    SIZE: tl.constexpr,
+    SIZE_UP: tl.constexpr,  # SIZE rounded up to a power of 2
+):
+    """One row."""
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.arange(0, SIZE_UP)
+    mask = place < SIZE
+    taken = tl.load(table + tl.load(indices + row).to(tl.int64) * SIZE + place, mask=mask)
+    tl.store(out + row * SIZE + place, taken, mask=mask)
+
+
+def take_rows(table: Tensor, indices: Tensor) -> Tensor:
+    """``table[indices]`` for ``[table_len, size]``, contiguous, and ``[num_rows]``: what torch's kernel for a few rows
+    takes 9 us for (NVIDIA H200, 16 rows). It lets no other kernel begin before it has ended."""
+    assert table.is_contiguous(), "rows lie side by side"
+    size = table.shape[1]
+    out = torch.empty(len(indices), size, dtype=table.dtype, device=table.device)
+    take_rows_kernel[(len(indices),)](
+        indices, table, out, SIZE=size, SIZE_UP=triton.next_power_of_2(size), **launch_options(4, pdl=False)
+    )
+    return out
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, *, num_warps: int = 4, pdl: bool = False) -> Tensor:
