@@ -1,7 +1,7 @@
 """Compile all kernels for NVIDIA's Hopper, without a card: a script, since Triton decides once whether to interpret.
 
-Prints a line of JSON for each kernel: its name, the shared memory of a program in bytes, and whether Hopper's products
-of warp groups are used.
+Prints a line of JSON for each kernel: its name, the shared memory of a program in bytes, whether Hopper's products of
+warp groups are used, and how often threads give each other numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "0"
@@ -23,7 +22,7 @@ from nanovllm.attention.triton.decode_launch import DecodeAttention
 from nanovllm.attention.triton.heads import HeadShape, HeadTransform
 from nanovllm.attention.triton.prefill_launch import attend_chunks, plan_prefill, store
 from nanovllm.attention.triton.prefix_launch import PrefixAttention
-from nanovllm.layers.triton.elementwise import rms_norm, silu_mul
+from nanovllm.layers.triton.elementwise import rms_norm, silu_mul, take_rows
 from nanovllm.layers.triton.linear import fused_linear, fused_linear_before_norm
 from nanovllm.layers.triton.sampling import draw
 
@@ -53,6 +52,7 @@ def compile_instead_of_launching() -> None:
             "kernel": self.fn.__name__,
             "shared_bytes": kernel.metadata.shared,
             "uses_warp_groups": "warp_group_dot " in kernel.asm["ttgir"],
+            "num_shuffles": kernel.asm["ptx"].count("shfl.sync"),
         }
         sys.stdout.write(json.dumps(line) + "\n")
 
@@ -76,9 +76,7 @@ def launch_attention(shape: HeadShape, block_size: int, num_seqs: int) -> None:
     prefix = PrefixAttention(shape, max_seqs=num_seqs, block_size=block_size, dtype=DTYPE, device=device)
     prefix.attend(qkv, *pool, transform, context_lens, tables, pdl=True)
     plan = decode.plan(context_lens, tables, prefix=prefix.step, pdl=True)
-    for preload, max_registers in ((False, None), (True, 168)):
-        step = replace(plan, parameters=plan.parameters._replace(preload=preload, max_registers=max_registers))
-        decode.attend(step, qkv, *pool, transform, out, pdl=True)
+    decode.attend(plan, qkv, *pool, transform, out, pdl=True)
     store(qkv, context_lens, context_lens, *pool, query, transform, shape)
     chunks = plan_prefill([num_seqs], [num_seqs], tables, shape, dtype=DTYPE)
     attend_chunks(chunks, query, *pool, out, shape)
@@ -93,6 +91,7 @@ def launch_layers() -> None:
     fused_linear(weighted, weight, is_gated=True, pdl=True)
     rms_norm(x, norm, 1e-6)
     silu_mul(x)
+    take_rows(x, torch.zeros(2, dtype=torch.int32))
     keys = torch.zeros(2, 16, dtype=torch.int32)
     draw(x, torch.zeros(16), keys, keys[0], keys[1], advance=True, pdl=True)
 

@@ -24,6 +24,7 @@ KERNELS = {
     "rows_kernel",
     "silu_mul_kernel",
     "store_kernel",
+    "take_rows_kernel",
 }
 SHARED_BYTES = 232_448
 
@@ -44,3 +45,6 @@ def test_all_kernels_compile_for_hopper(tmp_path: Path) -> None:
         assert kernel["shared_bytes"] <= SHARED_BYTES
         if kernel["kernel"] in ("prefix_kernel", "prefill_kernel"):
             assert kernel["uses_warp_groups"], "the fast path for 16-bit numbers is taken"
+        if kernel["kernel"] == "rows_kernel":  # its sums shuffle, too
+            assert kernel["num_shuffles"] < 40, "factors lie as the matrix units take them"
+            assert kernel["shared_bytes"] <= 8192, "likewise"
