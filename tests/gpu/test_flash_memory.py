@@ -18,6 +18,7 @@ from nanovllm.errors import StepError
 from nanovllm.model_spec import ModelSpec
 from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.sampling_params import SamplingParams
+from tests.gpu.memory import all_taken_but
 
 pytestmark = pytest.mark.gpu
 
@@ -60,11 +61,6 @@ def long_requests(arrival_step: int) -> list[Request]:
     ]
 
 
-def take_all_but(spare_bytes: int) -> torch.Tensor:
-    torch.cuda.empty_cache()
-    return torch.empty(torch.cuda.mem_get_info()[0] - spare_bytes, dtype=torch.uint8, device="cuda")
-
-
 def answers(engine: Engine, requests: list[Request]) -> tuple[dict[object, list[int]], list[StepError]]:
     tokens, errors = {}, []
     for result in engine.run(requests):
@@ -81,13 +77,11 @@ def test_a_step_without_memory_fails_alone(config: Config, lookahead: bool, enfo
     try:
         expected, _ = answers(Engine(config, runner), short_requests())
         engine = Engine(config, runner)
-        ballast = take_all_but(SPARE_BYTES)
-        tokens, errors = answers(engine, [*short_requests(), *long_requests(arrival_step=10)])
+        with all_taken_but(SPARE_BYTES):
+            tokens, errors = answers(engine, [*short_requests(), *long_requests(arrival_step=10)])
         assert ["ran out of memory on cuda" in str(error) for error in errors] == [True]
         assert tokens == expected
         assert engine.scheduler.block_manager.num_free_blocks == config.num_kvcache_blocks
-        del ballast
-        torch.cuda.empty_cache()
         tokens, errors = answers(Engine(config, runner), [*short_requests(), *long_requests(arrival_step=10)])
         assert not errors
         assert len(tokens) == NUM_SHORT + 4

@@ -18,6 +18,7 @@ from nanovllm.runner.kv_cache import block_bytes
 from nanovllm.runner.model_runner import ModelRunner
 from nanovllm.runner.sampler import gumbel_noise
 from nanovllm.sampling_params import SamplingParams
+from tests.gpu.memory import all_taken_but
 from tests.tiny_models import FAMILIES, VOCAB_SIZE, greedy_tokens, make_model
 
 pytestmark = pytest.mark.gpu
@@ -83,11 +84,10 @@ def test_share_too_small_for_one_sequence() -> None:
 
 
 def test_no_room_for_the_largest_step() -> None:
-    hog = torch.empty(torch.cuda.mem_get_info()[0] - 2**29, dtype=torch.uint8, device="cuda")
-    with pytest.raises(MemoryPoolError, match=r"no room on cuda:0 for the largest step: lower max_num_batched_tokens="):
+    """The weights take 66 MB, a step of 16,384 tokens 400."""
+    message = r"no room on cuda:0 for the largest step: lower max_num_batched_tokens="
+    with all_taken_but(2**28), pytest.raises(MemoryPoolError, match=message):
         ModelRunner(Config(device="cuda"), spec=replace(SPEC, vocab_size=1000))
-    del hog
-    torch.cuda.empty_cache()
 
 
 def test_pool_larger_than_the_card() -> None:
@@ -98,16 +98,13 @@ def test_pool_larger_than_the_card() -> None:
 def test_out_of_memory_fails_the_step_only() -> None:
     config = Config(device="cuda", num_kvcache_blocks=80)
     engine = Engine(config, ModelRunner(config, spec=SPEC))
-    torch.cuda.empty_cache()
-    hog = torch.empty(torch.cuda.mem_get_info()[0] - 2**26, dtype=torch.uint8, device="cuda")
     for index in range(4):
         prompt = [(i + index) % 1000 for i in range(4000)]
         engine.add(Request(request_id=index, prompt_token_ids=prompt, sampling_params=PARAMS))
-    result = engine.step()
+    with all_taken_but(2**26):
+        result = engine.step()
     assert isinstance(result.error, StepError)
     assert "a step of 16000 tokens in 4 sequences ran out of memory on cuda:0" in str(result.error)
-    del hog
-    torch.cuda.empty_cache()
     assert [len(tokens) for tokens in generate(engine)] == [12] * len(PROMPTS)
 
 
