@@ -54,7 +54,8 @@ class StoreParameters(NamedTuple):
 
 
 _DECODE = (  # from this many sequences on
-    (5, DecodeParameters(num_shares=132, tile=16, num_warps=1, num_stages=3)),
+    (4, DecodeParameters(num_shares=132, tile=16, num_warps=1, num_stages=3)),
+    (2, DecodeParameters(num_shares=49, tile=64, num_warps=4, num_stages=2)),
     (0, DecodeParameters(num_shares=66, tile=64, num_warps=8, num_stages=2, prefetches=True)),
 )
 _DECODE_BEHIND_PREFIX = DecodeParameters(num_shares=132, tile=16, num_warps=1, num_stages=2)
