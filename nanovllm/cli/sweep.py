@@ -57,6 +57,13 @@ def sweep(
         str | None, typer.Option(metavar="ADDRESS", help="Compute on this Ray cluster; local: on one made here.")
     ] = None,
     retry_failed: Annotated[bool, typer.Option(help="Compute cells that failed once more.")] = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Print and draw only cells that have this value of what varies; several of one name: any of them.",
+        ),
+    ] = None,
     sort: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Sort the table by a column; -COLUMN: the largest first.")
     ] = None,
@@ -81,14 +88,17 @@ def sweep(
     slo_ttft, slo_tpot, slo_itl and slo_e2e, for as long as requests may come; load_duration_s sets for how long.
 
     A cell that fails is a row that says why, and the exit code is 1. A sweep with a store can be interrupted or killed
-    at any moment: the same command goes on with what is missing. With a store alone, it is that store's sweep.
+    at any moment: the same command goes on with what is missing, and one with more values computes what is new. With a
+    store alone, it is that store's sweep.
     """
     from sim.sweeps import run_sweep
+    from sim.sweeps.part import part_of, part_of_result, read_conditions
 
     figures = SweepFigures(pareto=pareto, cliff=cliff, heatmap=heatmap, routers=routers, value=value)
     _check_files(figures, file)
     chosen = _choose_sweep(file, vary or [], set_ or [], store)
-    figures.check(chosen)
+    conditions = read_conditions(chosen, [_name_and_value("where", text) for text in where or []])
+    figures.check(part_of(chosen, conditions))
     check_sort(chosen, sort)
     with SweepProgress() as progress:
         try:
@@ -106,9 +116,10 @@ def sweep(
             kept = "nothing is kept without --store" if store is None else "the same command goes on from here"
             print_note(f"interrupted after {progress.num_done:,} of {progress.num_cells:,} cells: {kept}")
             return EXIT_INTERRUPTED
-    _print(result, sort, rows, as_json)
-    figures.draw(result)
-    return EXIT_FAILED if result.failed else 0
+    shown = part_of_result(result, conditions)
+    _print(shown, sort, rows, as_json)
+    figures.draw(shown)
+    return EXIT_FAILED if shown.failed else 0
 
 
 def _check_files(figures: SweepFigures, file: Path | None) -> None:
@@ -136,13 +147,18 @@ def _choose_sweep(file: Path | None, vary: list[str], settings: list[str], store
 def _by_name(option: str, texts: list[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise ConfigError(option, text, "a name, =, and a value")
+        name, value = _name_and_value(option, text)
         if name in values:
             raise ConfigError(option, text, f"{name} is given twice")
         values[name] = value
     return values
+
+
+def _name_and_value(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ConfigError(option, text, "a name, =, and a value")
+    return name, value
 
 
 def _values(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from sim.chosen_cost_model import choose_cost_model
 from sim.engine_setup import DEFAULT_MODEL
 from sim.sweeps.cell_run import simulate_load
 from sim.sweeps.figures import FIGURES, Figures
-from sim.sweeps.settings import CellSettings, check_settings
+from sim.sweeps.settings import CellSettings, Value, check_settings
 from sim.sweeps.steady_rate import search_rate
 from sim.sweeps.sweep import Cell
 
@@ -32,13 +32,18 @@ def run_cell(cell: Cell) -> Row:
     figures, error = _run(cell.settings)
     return {
         "cell": cell.key,
-        **{name: str(value) if isinstance(value, tuple) else value for name, value in cell.settings.items()},
+        **{name: as_in_row(value) for name, value in cell.settings.items()},
         "status": FAILED if error else COMPLETED,
         "error": error,
         **dict.fromkeys(FIGURES),
         **figures,
         WALL: time.perf_counter() - start_s,
     }
+
+
+def as_in_row(value: Value) -> Value:
+    """What a row holds of the value of a setting."""
+    return str(value) if isinstance(value, tuple) else value
 
 
 def _run(settings: Mapping[str, Any]) -> tuple[Figures, str | None]:

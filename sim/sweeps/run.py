@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +32,13 @@ class SweepResult:
     sweep: Sweep
     rows: list[Row]
     """In the order of the sweep's cells."""
-    num_reused: int
-    """Rows that were in the store."""
+    reused: Collection[str]
+    """The keys of cells whose rows were in the store."""
+
+    @property
+    def num_reused(self) -> int:
+        """How many of the rows were in the store."""
+        return sum(row["cell"] in self.reused for row in self.rows)
 
     @property
     def failed(self) -> list[Row]:
@@ -58,7 +63,8 @@ def run_sweep(
     """Compute the cells of a sweep, as many at a time as there are processors, or ``num_jobs``.
 
     ``store``: a directory that rows are kept in as they come. What it holds is not computed again, so a sweep that was
-    killed goes on where it was; ``retry_failed`` computes the cells that failed once more. ``ray``: the address of a
+    killed goes on where it was, and one with more values than the store's computes the cells that are new;
+    ``retry_failed`` computes the cells that failed once more. ``ray``: the address of a
     Ray cluster to compute on, or ``LOCAL_CLUSTER``. ``on_start`` is told how many cells there are, and how many rows of
     them the store has; ``on_row`` each new row. A row is a function of its cell, wherever it is computed, but for
     ``wall_s``.
@@ -74,9 +80,9 @@ def run_sweep(
     with ExitStack() as resources:
         kept = None if store is None else resources.enter_context(open_store(store, sweep))
         rows = {} if kept is None else _reusable(kept, cells, retry_failed)
-        num_reused = len(rows)
+        reused = frozenset(rows)
         if on_start is not None:
-            on_start(len(cells), num_reused)
+            on_start(len(cells), len(reused))
         missing = [cell for cell in cells if cell.key not in rows]
         for row in resources.enter_context(closing(_compute(missing, num_jobs, ray))):
             if kept is not None:
@@ -87,7 +93,7 @@ def run_sweep(
         in_order = [rows[cell.key] for cell in cells]
         if kept is not None:
             kept.finish(in_order)
-    return SweepResult(sweep=sweep, rows=in_order, num_reused=num_reused)
+    return SweepResult(sweep=sweep, rows=in_order, reused=reused)
 
 
 def _refuse_missing_classes(cells: Sequence[Cell]) -> None:

@@ -2,13 +2,14 @@
 
 A store is a directory. ``sweep.json`` says what sweep it is of. A cell that has been computed is a file of its own in
 ``parts``, written under another name and renamed, so that it is there as a whole or not at all. When all cells are
-there, they become the one file ``results.parquet``, and the parts go. What else a killed process leaves behind has a
-name with a dot in front, is never read, and goes when the store is opened again.
+there, they become the one file ``results.parquet``, and the parts go. A sweep with more values finds the rows of the
+smaller one, and the store is its own from then on. What else a killed process leaves behind has a name with a dot in
+front, is never read, and goes when the store is opened again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +33,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kind: Literal["nanovllm sweep"] = "nanovllm sweep"
     schema: Literal[1] = 1
     version: str = __version__
-    """Of the program that began it."""
+    """Of the program that wrote this."""
     settings: dict[str, Any]
     vary: dict[str, list[Any]]
 
@@ -90,7 +91,8 @@ class Store:
 def open_store(path: str | Path, sweep: Sweep) -> Iterator[Store]:
     """The store of a sweep, made if there is none. While the block runs, no other process can open it.
 
-    Raises ``FileError`` if it holds another sweep, cannot be written, or is open elsewhere.
+    Raises ``FileError`` if it holds another sweep (one with fewer values of the same settings becomes this one), cannot
+    be written, or is open elsewhere.
     """
     import filelock
 
@@ -137,13 +139,14 @@ def read_sweep(path: str | Path) -> Sweep:
 
 
 def _claim(directory: Path, sweep: Sweep) -> None:
-    """Write down whose store it is, or make sure that it is the same sweep's."""
+    """Write down whose store it is, or make sure that it is this sweep's, or that of a part of it."""
     manifest = directory / _MANIFEST
     if manifest.exists():
-        difference = _difference(read_sweep(directory), sweep)
-        if difference:
+        there, here = _values(read_sweep(directory)), _values(sweep)
+        if difference := _difference(there, here):
             raise FileError(directory, f"holds another sweep ({difference}): choose another directory")
-        return
+        if all(len(there[name]) == len(here[name]) for name in there):
+            return
     try:
         with written_whole(manifest) as file:
             file.write(msgspec.json.format(msgspec.json.encode(Manifest.of(sweep)), indent=2) + b"\n")
@@ -151,17 +154,23 @@ def _claim(directory: Path, sweep: Sweep) -> None:
         raise FileError.unwritable(manifest, error) from None
 
 
-def _difference(there: Sweep, here: Sweep) -> str | None:
-    """The first thing in which two sweeps differ; the order of what they set is none."""
-    for part in ("settings", "vary"):
-        old, new = getattr(there, part), getattr(here, part)
-        for name in (*old, *new):
-            if old.get(name) != new.get(name):
-                return f"{name} is {_told(old.get(name))} there, {_told(new.get(name))} here"
+def _values(sweep: Sweep) -> dict[str, tuple[Any, ...]]:
+    """What a sweep sets, each with its values: one that does not vary has a single one."""
+    fixed = {name: (value,) for name, value in sweep.settings.items()}
+    return {**fixed, **{name: tuple(values) for name, values in sweep.vary.items()}}
+
+
+def _difference(there: Mapping[str, tuple[Any, ...]], here: Mapping[str, tuple[Any, ...]]) -> str | None:
+    """The first thing that keeps one sweep from being a part of the other; the order of what they set is none."""
+    for name in (*there, *here):
+        old, new = there.get(name), here.get(name)
+        if old is None or new is None:
+            return f"{name} is {_told(old)} there, {_told(new)} here"
+        if not set(old) <= set(new):
+            more = ": all that are there are needed, and more may be added" if len(old) > 1 else ""
+            return f"{name} is {_told(old)} there, {_told(new)} here{more}"
     return None
 
 
-def _told(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return "not set" if value is None else str(value)
+def _told(values: tuple[Any, ...] | None) -> str:
+    return "not set" if values is None else ",".join(map(str, values))

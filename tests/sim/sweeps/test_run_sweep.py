@@ -166,6 +166,38 @@ def test_a_file_that_has_changed_is_read_again(tmp_path: Path, monkeypatch: pyte
     assert parquet.read_table("store/results.parquet").to_pylist() == result.rows
 
 
+# ---- more values ---------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_with_more_values_computes_only_the_new_cells(expected: list[Row], tmp_path: Path) -> None:
+    run_sweep(small_sweep(max_num_seqs=[8, 2]), store=tmp_path, num_jobs=1)
+    computed: list[Row] = []
+    result = run_sweep(small_sweep(), store=tmp_path, num_jobs=1, on_row=computed.append)
+    assert [row["max_num_seqs"] for row in computed] == [4, 4]
+    assert result.num_reused == 4
+    assert equal_rows(result.rows, expected)
+    assert equal_rows(parquet.read_table(tmp_path / "results.parquet").to_pylist(), expected)
+    assert read_sweep(tmp_path) == small_sweep()
+
+
+def test_what_was_set_may_vary_later(expected: list[Row], tmp_path: Path) -> None:
+    settings = {**small_sweep().settings, "policy": "mixed"}
+    run_sweep(Sweep(settings=settings, vary={"max_num_seqs": [2, 4, 8]}), store=tmp_path, num_jobs=1)
+    result = run_sweep(small_sweep(), store=tmp_path, num_jobs=1)
+    assert result.num_reused == 3
+    assert equal_rows(result.rows, expected)
+    assert run_sweep(read_sweep(tmp_path), store=tmp_path, num_jobs=1).num_reused == 6
+
+
+def test_a_sweep_with_more_values_may_be_killed(expected: list[Row], tmp_path: Path) -> None:
+    run_sweep(small_sweep(max_num_seqs=[2]), store=tmp_path, num_jobs=1)
+    script = f"run_sweep(small_sweep(), store={str(tmp_path)!r}, num_jobs=1, on_row=die)"
+    killed(script)
+    result = run_sweep(read_sweep(tmp_path), store=tmp_path, num_jobs=1)
+    assert result.num_reused == 3
+    assert equal_rows(result.rows, expected)
+
+
 # ---- stores that are none ------------------------------------------------------------------------------------
 
 
@@ -180,7 +212,9 @@ def test_a_store_is_of_one_sweep(tmp_path: Path) -> None:
     store = tmp_path / "store"
     run_sweep(small_sweep(), store=store, num_jobs=1)
     assert "holds another sweep (rate is 100.0 there, 7.0 here)" in refusal(store, rate=7)
-    assert "(max_num_seqs is 2,4,8 there, 2,4 here)" in refusal(store, max_num_seqs=[2, 4])
+    assert "(max_num_seqs is 2,4,8 there, 2,4,9 here: all that are there are needed, and more may be added)" in refusal(
+        store, max_num_seqs=[2, 4, 9]
+    )
     assert "(seed is not set there, 3 here)" in refusal(store, seed=3)
     (store / "sweep.json").write_text("{}")
     assert "does not describe a sweep" in refusal(store)
