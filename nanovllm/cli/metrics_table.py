@@ -21,6 +21,8 @@ LATENCIES = {
     "queueing_s": "queueing",
 }
 """The latencies of ``Metrics``, and what tables call them."""
+LATENCY_FIGURES = ("mean", "p50", "p90", "p99", "max")
+"""What tables tell of a latency."""
 
 
 def print_metrics(metrics: Metrics, *, num_engines: int = 1) -> None:
@@ -29,7 +31,7 @@ def print_metrics(metrics: Metrics, *, num_engines: int = 1) -> None:
     from rich.table import Table
 
     latencies: dict[str, Latency | None] = {name: getattr(metrics, field) for field, name in LATENCIES.items()}
-    table = Table("latency", "mean", "p50", "p90", "p99", "max", caption="of the completed requests")
+    table = Table("latency", *LATENCY_FIGURES, caption="of the completed requests")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, latency in latencies.items():
@@ -105,6 +107,27 @@ def duration(seconds: float) -> str:
     return f"{significant(seconds * 1e6, 3)} µs"
 
 
+def counts_of_ends(metrics: Metrics) -> dict[str, int]:
+    """How many requests ended how; or did not end, or were never let in."""
+    return {
+        "completed": metrics.num_completed,
+        "aborted": metrics.num_aborted,
+        "failed": metrics.num_failed,
+        "unfinished": metrics.num_unfinished,
+        "refused": metrics.num_rejected,
+    }
+
+
+def counts_of_steps(metrics: Metrics) -> dict[str, int]:
+    """How many steps there were of each phase."""
+    return {
+        "prefill": metrics.num_prefill_steps,
+        "decode": metrics.num_decode_steps,
+        "mixed": metrics.num_mixed_steps,
+        "empty": metrics.num_empty_steps,
+    }
+
+
 def significant(value: float, num_digits: int) -> str:
     """A number to so many digits, zeros at its end included, so that it is told like those beside it; those before the
     point are never rounded away."""
@@ -115,33 +138,20 @@ def significant(value: float, num_digits: int) -> str:
 
 def _latency_cells(latency: Latency | None) -> list[str]:
     if latency is None:
-        return ["–"] * 5
-    return [duration(value) for value in (latency.mean, latency.p50, latency.p90, latency.p99, latency.max)]
+        return ["–"] * len(LATENCY_FIGURES)
+    return [duration(getattr(latency, name)) for name in LATENCY_FIGURES]
 
 
 def _facts(metrics: Metrics, num_engines: int) -> dict[str, str]:
-    ends = {
-        "completed": metrics.num_completed,
-        "aborted": metrics.num_aborted,
-        "failed": metrics.num_failed,
-        "unfinished": metrics.num_unfinished,
-        "refused": metrics.num_rejected,
-    }
-    steps = {
-        "prefill": metrics.num_prefill_steps,
-        "decode": metrics.num_decode_steps,
-        "mixed": metrics.num_mixed_steps,
-        "empty": metrics.num_empty_steps,
-    }
     busy = _share(metrics.busy_s, num_engines * metrics.duration_s)
     return {
-        "requests": _counts(ends),
+        "requests": _counts(counts_of_ends(metrics)),
         "duration": f"{duration(metrics.duration_s)}, {busy} of it in steps",
         "throughput": f"{metrics.output_tokens_per_s:,.1f} output tokens/s, {metrics.total_tokens_per_s:,.1f} with "
         f"prompts, {metrics.requests_per_s:,.2f} requests/s",
         "tokens": f"{metrics.prompt_tokens:,} of prompts, {metrics.output_tokens:,} generated, "
         f"{metrics.computed_tokens:,} computed",
-        "steps": f"{_counts(steps)}; {metrics.mean_tokens_per_step:,.1f} tokens each",
+        "steps": f"{_counts(counts_of_steps(metrics))}; {metrics.mean_tokens_per_step:,.1f} tokens each",
         "prefix cache": f"{metrics.hit_rate:.1%} of the prompt tokens found ({metrics.hit_tokens:,} of "
         f"{metrics.looked_up_tokens:,})",
         "preemptions": _preemptions(metrics),

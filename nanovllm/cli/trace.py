@@ -131,31 +131,26 @@ def diff(
     epilog=examples(
         "nanovllm trace metrics trace.jsonl",
         "nanovllm trace metrics trace.jsonl --slo-ttft 0.2 --slo-tpot 0.05",
+        "nanovllm trace metrics real.jsonl simulated.jsonl",
         "nanovllm trace metrics trace.jsonl --json",
     ),
 )
 @takes("slo", Slo, panel=SLO_PANEL, names=SLO_OPTIONS)
 def metrics(
-    path: TracePath,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE", help="A trace file, or several: their figures then stand side by side."),
+    ],
     as_json: AsJson = False,
     requests: Annotated[bool, typer.Option("--requests", help="With --json: a row for each request too.")] = False,
     *,
     slo: Slo,
-) -> None:
+) -> int:
     """Measure a run: latencies, throughput, cache hits, preemptions, use of the KV pool; and how many requests kept to
-    limits, if some are given."""
-    from nanovllm.cli.metrics_table import print_metrics
-    from nanovllm.trace.jsonl import TraceStream
-    from nanovllm.trace.metrics import compute_metrics
+    limits, if some are given. Of two runs, tell how far the second differs."""
+    from nanovllm.cli.trace_metrics import print_metrics_of
 
-    stream = TraceStream(path)
-    figures = compute_metrics(stream, path, slo if slo.limits else None)
-    if stream.problem is not None:
-        print_note(stream.problem)
-    if as_json:
-        print_json(figures.to_dict(requests=requests))
-    else:
-        print_metrics(figures)
+    return print_metrics_of(paths, slo, as_json=as_json, requests=requests)
 
 
 @app.command(
