@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nanovllm.errors import ConfigError, ModelError
+from nanovllm.limited_reading import read_whole
 from nanovllm.model_config import DTYPE_BYTES, RopeSpec, read_config
 
 
@@ -52,7 +53,7 @@ class ModelSpec:
         """Read ``config.json`` of a model directory. Raises ``ModelError``."""
         path = Path(directory) / "config.json"
         try:
-            config = json.loads(path.read_text(encoding="utf-8-sig"))  # some editors put a byte order mark
+            config = json.loads(read_whole(path).decode("utf-8-sig"))  # some editors put a byte order mark
         except OSError as error:
             raise ModelError(f"{path}: cannot be read ({error.strerror}); a model directory needs it") from None
         except (ValueError, RecursionError) as error:

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from nanovllm.errors import FileError, UserError
+from nanovllm.limited_reading import read_lines
 
 if TYPE_CHECKING:
     from nanovllm.llm.tokenizer import Tokenizer
@@ -54,17 +55,20 @@ def _lines(file: Path | None) -> list[str]:
         with file.open(encoding="utf-8-sig", errors="surrogateescape") as lines:
             return _without_blanks(lines, file)
     except OSError as error:
-        raise FileError(file, f"cannot be read: {error.strerror}") from None
+        raise FileError.unreadable(file, error) from None
 
 
-def _without_blanks(lines: Iterable[str], source: object) -> list[str]:
+def _without_blanks(lines: TextIO, source: object) -> list[str]:
     kept = []
-    for number, line in enumerate(lines, start=1):
-        text = line.removeprefix("\ufeff") if number == 1 else line  # some editors put one
-        if _UNDECODED.search(text):
-            raise FileError(source, "is not text in UTF-8", number)
-        if text.strip():
-            kept.append(text.rstrip("\r\n"))
+    try:
+        for number, line in enumerate(read_lines(lines), start=1):
+            text = line.removeprefix("\ufeff") if number == 1 else line  # some editors put one
+            if _UNDECODED.search(text):
+                raise FileError(source, "is not text in UTF-8", number)
+            if text.strip():
+                kept.append(text.rstrip("\r\n"))
+    except OSError as error:
+        raise FileError.unreadable(source, error) from None
     return kept
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nanovllm.checks import MAX_TOKEN_ID, is_whole_number
 from nanovllm.errors import ModelError
+from nanovllm.limited_reading import read_whole
 from nanovllm.runner.builtin_models import BUILTIN_MODELS, build_builtin_model
 from nanovllm.runner.weights import weight_files
 
@@ -45,7 +46,9 @@ def read_eos_token_ids(directory: Path) -> frozenset[int]:
         if not path.is_file():
             continue
         try:
-            value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+            value = json.loads(read_whole(path).decode()).get("eos_token_id")
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
         except (ValueError, AttributeError, RecursionError) as error:
             raise ModelError(f"{path}: is not a JSON object ({error})") from None
         if value is None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from nanovllm.errors import ModelError
 from nanovllm.layers.linear import PackedLinear
+from nanovllm.limited_reading import read_whole
 from nanovllm.models.decoder import Decoder
 from nanovllm.models.shard import cut_of
 
@@ -108,8 +109,10 @@ def weight_files(directory: Path) -> list[Path]:
     if not index_path.exists():
         return [_existing(directory / SINGLE_FILE, f"(nor {INDEX_FILE}); only safetensors weights can be loaded")]
     try:
-        weight_map = json.loads(index_path.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = json.loads(read_whole(index_path).decode())["weight_map"]
         paths = [directory / name for name in sorted(set(weight_map.values()))]
+    except OSError as error:
+        raise ModelError(f"{index_path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{index_path}: has no readable weight_map ({error!r})") from None
     return [_existing(path, f"but {INDEX_FILE} names it") for path in paths]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nanovllm.errors import TraceError
+from nanovllm.limited_reading import read_lines
 from nanovllm.trace.events import AnyEvent, StepFinished, TraceStarted
 from nanovllm.trace.files.completeness import Completeness
 from nanovllm.trace.files.lines import (
@@ -273,7 +274,7 @@ class _LinesReader:
     def _lines(self) -> Iterator[bytes]:
         try:
             with open_for_reading(self.path) as file:
-                for line in file:
+                for line in read_lines(file):
                     self._num_lines += 1
                     yield line.removeprefix(BOM_UTF8) if self._num_lines == 1 else line  # some editors put one
         except EOFError:  # what gzip says of a stream without an end

@@ -11,6 +11,7 @@ import msgspec
 from nanovllm.checks import is_number
 from nanovllm.config import Config
 from nanovllm.errors import ConfigError, CostTableError
+from nanovllm.limited_reading import read_whole
 from nanovllm.model_config import DTYPE_BYTES
 from nanovllm.model_spec import PRESETS, ModelSpec
 from nanovllm.trace.files.packed import written_whole
@@ -153,7 +154,7 @@ def read_calibration(path: str | Path) -> Calibration:
     is missing, empty, foreign or impossible."""
     path = calibration_file(path)
     try:
-        data = path.read_bytes().removeprefix(BOM_UTF8)  # some editors put one
+        data = read_whole(path).removeprefix(BOM_UTF8)  # some editors put one
     except FileNotFoundError:
         names = ", ".join(measured_calibrations())
         raise CostTableError(path, f"no such file; calibrations that need none: {names}") from None

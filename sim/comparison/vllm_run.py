@@ -19,6 +19,7 @@ import msgspec
 from nanovllm.checks import MAX_WHOLE_NUMBER, is_number
 from nanovllm.config import Config
 from nanovllm.errors import TraceError
+from nanovllm.limited_reading import read_whole
 from nanovllm.trace.metrics.request_metrics import RequestMetrics
 from sim.comparison.real_run import RealRun
 from sim.readers import read_sharegpt
@@ -89,7 +90,7 @@ def read_vllm_run(directory: str | Path, *, num_blocks: int, block_size: int = B
 
 def _read_meta(path: Path) -> _Meta:
     try:
-        return msgspec.json.decode(path.read_bytes().removeprefix(BOM_UTF8), type=_Meta)
+        return msgspec.json.decode(read_whole(path).removeprefix(BOM_UTF8), type=_Meta)
     except OSError as error:
         raise TraceError.unreadable(path, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from nanovllm.errors import CostTableError
+from nanovllm.limited_reading import read_lines, read_whole
 from sim.cost_models.interpolation import Line, Surface, weighted_sum
 from sim.cost_models.skew import Skew
 
@@ -105,7 +106,7 @@ def read_latency_tables(directory: str | Path) -> LatencyTables:
 
 def _read_meta(path: Path) -> _Meta:
     try:
-        return msgspec.yaml.decode(path.read_bytes(), type=_Meta)
+        return msgspec.yaml.decode(read_whole(path), type=_Meta)
     except OSError as error:
         raise CostTableError.unreadable(path, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -179,7 +180,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str,
     is_empty = True
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(read_lines(file))
             for column in columns:
                 if column not in (reader.fieldnames or ()):
                     raise CostTableError(path, f"has no column {column!r}: the columns are {', '.join(columns)}", 1)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from nanovllm.errors import FileError, UserError
+from nanovllm.limited_reading import read_whole
 from nanovllm.trace.files.packed import written_whole
 from nanovllm.version import __version__
 from sim.sweeps.row import Row
@@ -127,7 +128,7 @@ def read_sweep(path: str | Path) -> Sweep:
     """The sweep that a store is of. Raises ``FileError``."""
     manifest = Path(path) / _MANIFEST
     try:
-        found = msgspec.json.decode(manifest.read_bytes(), type=Manifest)
+        found = msgspec.json.decode(read_whole(manifest), type=Manifest)
     except OSError as error:
         raise FileError.unreadable(manifest, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from nanovllm.errors import FileError, UserError
+from nanovllm.limited_reading import read_whole
 from sim.sweeps.sweep import TOGETHER, Sweep
 
 
@@ -44,7 +45,7 @@ def _names(axis: str) -> set[str]:
 
 def _read(path: Path) -> SweepFile:
     try:
-        data = path.read_bytes()
+        data = read_whole(path)
     except OSError as error:
         raise FileError.unreadable(path, error) from None
     if not data.strip():

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nanovllm.errors import ConfigError, WorkloadError
+from nanovllm.limited_reading import read_lines
 from nanovllm.trace.files.packed import open_for_reading, written_whole
 from sim.workload.order import Order
 from sim.workload.request import WorkloadRequest
@@ -78,7 +79,7 @@ def open_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         with open_for_reading(path) as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(read_lines(file), start=1):
                 if number == 1:
                     line = line.removeprefix(BOM_UTF8)  # some editors and spreadsheets put one
                 if not line.isspace():

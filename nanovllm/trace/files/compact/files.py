@@ -9,6 +9,7 @@ from typing import BinaryIO
 import msgspec
 
 from nanovllm.errors import TraceError
+from nanovllm.limited_reading import read_lines
 from nanovllm.trace.events import AnyEvent, StepFinished, TraceStarted
 from nanovllm.trace.files.compact.parts import MAX_PART_BYTES, PartDecoder, PartEncoder
 from nanovllm.trace.files.lines import CUT_HEADER, NoEventError, check_header, explain, misplaced
@@ -92,7 +93,7 @@ class PartsReader:
             raise TraceError(self.path, f"{problem}: read it with a newer version")
 
     def _read_header(self, file: BinaryIO) -> TraceStarted:
-        line = file.readline()
+        line = next(read_lines(file, 2), b"")
         if not line.endswith(b"\n"):
             raise TraceError(self.path, CUT_HEADER)
         try:
