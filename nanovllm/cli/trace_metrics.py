@@ -177,7 +177,9 @@ def _of_run(metrics: Metrics) -> dict[str, dict[str, _Figure]]:
 
 
 def _of_slo(slo: SloAttainment) -> dict[str, dict[str, _Figure]]:
-    shares = {f"{LATENCIES[field]}, {slo.limits[field]:g} s": share for field, share in slo.attainment_by_limit.items()}
+    shares = {
+        f"{LATENCIES[field]} ≤ {slo.limits[field]:g} s": share for field, share in slo.attainment_by_limit.items()
+    }
     groups = {
         "requests that meet": {
             **{name: _Figure(share, "{:.1%}".format) for name, share in shares.items()},

@@ -71,8 +71,8 @@ def test_each_figure_is_that_of_the_run_alone(capsys: pytest.CaptureFixture[str]
 
 def test_requests_within_limits(traces: tuple[Path, Path], run: RunCommand) -> None:
     rows = rows_of(run("trace", "metrics", *traces, "--slo-ttft", 3, "--slo-tpot", 1.5).out)
-    assert rows["requests that meet", "time to first token, 3 s"][0] == "66.7%"
-    assert rows["requests that meet", "time per output token, 1.5 s"][0] == "33.3%"
+    assert rows["requests that meet", "time to first token ≤ 3 s"][0] == "66.7%"
+    assert rows["requests that meet", "time per output token ≤ 1.5 s"][0] == "33.3%"
     assert rows["requests that meet", "all of them"][0] == "33.3% (1 of 3)"
     assert rows["goodput", "requests/s"][0] == "0.14"
     assert rows["fluidity index", "mean"][0] == "0.833"
