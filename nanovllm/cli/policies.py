@@ -17,22 +17,25 @@ from nanovllm.cli.console import (
 )
 from nanovllm.cli.cost_model import CostModelInput, Gpu, print_extrapolation
 from nanovllm.cli.help import examples
-from nanovllm.cli.metrics_table import duration
-from nanovllm.cli.options import takes
+from nanovllm.cli.metrics_table import LATENCIES, duration
+from nanovllm.cli.options import SLO_PANEL, takes
 from nanovllm.cli.workload_input import WorkloadInput, print_answers_shown
 from nanovllm.config import OPTIONS_OF_POLICIES, OPTIONS_OF_REAL_RUNS, POLICIES, Config
 from nanovllm.errors import ConfigError
 from nanovllm.own_classes import check_name, is_class_name
+from nanovllm.trace.metrics.slo import SLO_OPTIONS, Slo
 
 if TYPE_CHECKING:
     from nanovllm.trace.metrics import Metrics
     from nanovllm.trace.metrics.latency import Latency
+    from nanovllm.trace.metrics.slo import SloAttainment
     from sim import SimulationResult
     from sim.cost_models import CostModel
     from viz.figures.token_times import TokenTimes
 
 EXAMPLES = examples(
     "nanovllm policies load.jsonl",
+    "nanovllm policies load.jsonl --slo-ttft 0.2 --slo-itl 0.05",
     "nanovllm policies AzureLLMInferenceTrace_conv.csv --policies prefill_first,mixed --figure gaps.png",
 )
 _WITHOUT = OPTIONS_OF_REAL_RUNS.union({"policy"}, *OPTIONS_OF_POLICIES.values())
@@ -51,6 +54,7 @@ class _Run(NamedTuple):
 @takes("config", Config, panel="Engine", without=_WITHOUT)
 @takes("costs", CostModelInput, panel="Cost model")
 @takes("reading", WorkloadInput, panel="Workload")
+@takes("slo", Slo, panel=SLO_PANEL, names=SLO_OPTIONS)
 def policies(
     workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload file, or a public trace.")],
     policies: Annotated[
@@ -76,11 +80,15 @@ def policies(
     config: Config,
     costs: CostModelInput,
     reading: WorkloadInput,
+    slo: Slo,
 ) -> int:
     """Simulate a workload under several scheduling policies, and set side by side what requests see of them.
 
     The options of single policies stay at their defaults. The figure shows how long requests wait between two of their
     tokens, and a burst in each run, a line a request.
+
+    If limits are given, a second table tells how many requests kept to them, and the figure tells it, too; a request
+    is drawn as stalled where it waits for --slo-itl or longer.
     """
     names = _parse_policies(policies)
     seconds = None if window is None else _parse_window(window)
@@ -89,7 +97,7 @@ def policies(
     _check_figure(figure, len(names), workload, costs)
     if any(map(is_class_name, names)) and reading.shows_answers(workload):
         print_answers_shown()
-    runs = [_run(workload, config.with_policy(name), gpu, costs, reading) for name in names]
+    runs = [_run(workload, config.with_policy(name), gpu, costs, reading, slo) for name in names]
     if as_json:
         print_json({"policies": list(map(_to_dict, runs))})
     else:
@@ -97,7 +105,7 @@ def policies(
         print_line(runs[0].times)
         print_line(f"simulated in {duration(sum(run.result.loop_time_s for run in runs))}")
     if figure is not None:  # last: where there is nothing to draw, there are figures to read
-        _draw(runs, seconds, figure)
+        _draw(runs, seconds, slo, figure)
     num_steps = sum(run.result.num_steps for run in runs)
     print_extrapolation(num_steps, sum(run.result.num_extrapolated_steps for run in runs), runs[0].cost_model)
     rejected = runs[0].result.rejected
@@ -135,13 +143,16 @@ def _check_figure(figure: Path | None, num_policies: int, workload: Path, costs:
             raise ConfigError("figure", str(figure), f"for at most {len(SERIES)} policies, here are {num_policies}")
 
 
-def _run(workload: Path, config: Config, gpu: str | None, costs: CostModelInput, reading: WorkloadInput) -> _Run:
+def _run(
+    workload: Path, config: Config, gpu: str | None, costs: CostModelInput, reading: WorkloadInput, slo: Slo
+) -> _Run:
     from nanovllm.trace.metrics import summarize_run
     from nanovllm.trace.metrics.collector import MetricsCollector
     from sim import simulate
     from viz.figures.token_times import TokenTimes
 
-    collector, token_times = MetricsCollector(keep_requests=False), TokenTimes()
+    collector = MetricsCollector(slo=slo if slo.limits else None, keep_requests=False)
+    token_times = TokenTimes()
     chosen = costs.choose(config)
     result = simulate(
         chosen.config,
@@ -156,11 +167,17 @@ def _run(workload: Path, config: Config, gpu: str | None, costs: CostModelInput,
     return _Run(config.policy, chosen.cost_model, times, result, summarize_run(collector), token_times)
 
 
-def _draw(runs: list[_Run], window_s: tuple[float, float] | None, path: Path) -> None:
-    from viz.figures.decode_gaps import decode_gaps
+def _draw(runs: list[_Run], window_s: tuple[float, float] | None, slo: Slo, path: Path) -> None:
+    from viz.figures.decode_gaps import STALL_S, decode_gaps
     from viz.figures.plot import save
 
-    save(decode_gaps([run.token_times for run in runs], window_s=window_s), path)
+    drawn = decode_gaps(
+        [run.token_times for run in runs],
+        attainments=[attained.attainment for run in runs if (attained := run.metrics.slo) is not None],
+        window_s=window_s,
+        stall_s=STALL_S if slo.inter_token_latency_s is None else slo.inter_token_latency_s,
+    )
+    save(drawn, path)
 
 
 def _to_dict(run: _Run) -> dict[str, object]:
@@ -186,7 +203,31 @@ def _print(runs: list[_Run]) -> None:
             *_cells(metrics.end_to_end_s, "p50", "p99"),
         )
     print_table(table)
+    attained = {run.policy: run.metrics.slo for run in runs if run.metrics.slo is not None}
+    if attained:
+        _print_within_limits(attained)
 
 
 def _cells(latency: Latency | None, *names: str) -> list[str]:
     return ["–" if latency is None else duration(getattr(latency, name)) for name in names]
+
+
+def _print_within_limits(attained: dict[str, SloAttainment]) -> None:
+    """A table: by policy, the share of the requests that kept to each limit and to all, and the goodput."""
+    from rich.table import Table
+
+    limits = next(iter(attained.values())).limits
+    headings = [f"{LATENCIES[field]} ≤ {limit_s:g} s" for field, limit_s in limits.items()]
+    table = Table("requests that meet", *headings, "all of them", "goodput: requests/s", "output tokens/s")
+    table.columns[0].no_wrap = True
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for policy, slo in attained.items():
+        table.add_row(
+            policy,
+            *(f"{slo.attainment_by_limit[field]:.1%}" for field in limits),
+            f"{slo.attainment:.1%}",
+            f"{slo.goodput_requests_per_s:,.2f}",
+            f"{slo.goodput_tokens_per_s:,.1f}",
+        )
+    print_table(table)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +17,10 @@ from nanovllm.trace.events import TraceStarted
 from nanovllm.trace.jsonl import read_trace
 from tests.cli.conftest import RunCommand
 from tests.cli.test_simulate import AZURE
+from tests.viz.figures.drawn import texts_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def test_a_row_a_policy(workload: Path, run: RunCommand) -> None:
@@ -31,6 +36,51 @@ def test_json_has_the_figures_of_the_single_runs(workload: Path, run: RunCommand
     for each in told:
         words = ("--policy", each["policy"], "--max-num-seqs", 2, "--json")
         assert each["metrics"] == json.loads(run("simulate", workload, *words).out)["metrics"]
+
+
+def test_limits_are_told_of_each_policy(workload: Path, run: RunCommand) -> None:
+    limits = ("--slo-ttft", 0.01, "--slo-itl", 1e-9)
+    outcome = run("policies", workload, "--max-num-seqs", 1, *limits)
+    assert (outcome.code, outcome.err) == (0, "")
+    rows = [[cell.strip() for cell in line.strip("┃│").split("│")] for line in outcome.out.splitlines()]
+    for words in ("time to first token ≤ 0.01 s", "between two tokens ≤ 1e-09 s", "all of them", "goodput: requests/s"):
+        assert words in outcome.out
+    told = json.loads(run("policies", workload, "--max-num-seqs", 1, *limits, "--json").out)["policies"]
+    for each in told:
+        slo = each["metrics"]["slo"]
+        assert slo["limits"] == {"time_to_first_token_s": 0.01, "inter_token_latency_s": 1e-9}
+        assert (slo["num_met"], slo["attainment_by_limit"]["inter_token_latency_s"]) == (0, 0.0)
+        first_token = f"{slo['attainment_by_limit']['time_to_first_token_s']:.1%}"
+        assert [each["policy"], first_token, "0.0%", "0.0%", "0.00", "0.0"] in rows
+    simulated = json.loads(run("simulate", workload, "--max-num-seqs", 1, *limits, "--json").out)
+    assert simulated["metrics"]["slo"] == told[0]["metrics"]["slo"]
+
+
+def test_limits_that_all_keep_to_leave_throughput_as_it_is(workload: Path, run: RunCommand) -> None:
+    told = json.loads(run("policies", workload, "--slo-ttft", 10, "--slo-e2e", 10, "--json").out)["policies"]
+    for metrics in (each["metrics"] for each in told):
+        assert metrics["slo"]["attainment"] == 1.0
+        assert metrics["slo"]["goodput_requests_per_s"] == metrics["requests_per_s"]
+        assert metrics["slo"]["goodput_tokens_per_s"] == metrics["output_tokens_per_s"]
+
+
+def test_without_limits_nothing_is_said_of_them(workload: Path, run: RunCommand) -> None:
+    assert "requests that meet" not in run("policies", workload).out
+    told = json.loads(run("policies", workload, "--json").out)["policies"]
+    assert [each["metrics"]["slo"] for each in told] == [None, None]
+
+
+def test_a_figure_tells_of_the_limits(
+    workload: Path, tmp_path: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []  # viz.figures.plot is a function, too
+    monkeypatch.setattr(import_module("viz.figures.plot"), "save", lambda figure, path: drawn.append(figure))
+    for limits in ((), ("--slo-ttft", 10), ("--slo-itl", 1e-3, "--slo-ttft", 10)):
+        assert run("policies", workload, "--figure", tmp_path / "gaps.png", *limits).code == 0
+    without, in_time, stalled = map(texts_of, drawn)
+    assert {"prefill_first", "mixed", " 200 ms"} <= without
+    assert {"prefill_first: 100.0% of all requests met the SLO", " 200 ms"} <= in_time
+    assert {"got no token for 1 ms or more", " 1 ms"} <= stalled
 
 
 def test_a_figure_is_drawn(workload: Path, tmp_path: Path, run: RunCommand) -> None:
@@ -160,6 +210,9 @@ def test_a_request_that_can_never_run_is_told_once(workload: Path, run: RunComma
         ("--window 0:1", "window='0:1' is not allowed: only together with figure"),
         ("--figure gaps.gif", "gaps.gif: is no name for a picture"),
         ("--policy mixed", "no such option: --policy"),
+        ("--slo-ttft 0", "slo_ttft=0.0 is not allowed: a number of seconds, 1e-09 or more"),
+        ("--slo-itl inf", "slo_itl=inf is not allowed: a number of seconds, 1e-09 or more"),
+        ("--slo-e2e soon", "invalid value for '--slo-e2e'"),
     ],
 )
 def test_mistakes_are_one_line(words: str, problem: str, workload: Path, run: RunCommand) -> None:

@@ -121,28 +121,34 @@ def decode_gaps(
     runs: Sequence[Source | TokenTimes],
     *,
     labels: Sequence[str] = (),
+    attainments: Sequence[float] = (),
     window_s: tuple[float, float] | None = None,
     stall_s: float = STALL_S,
 ) -> Figure:
     """Above, which share of the gaps between two tokens of a request is how long, in runs of one load. Below, a burst
     in each run, a line a request: waiting for its first token, getting tokens, stalled for ``stall_s`` or more.
 
-    ``labels``: what the runs are called, by default their policies. ``window_s``: which seconds are shown of them, by
-    default those around the longest gap of the first. Raises ``UserError`` if there is nothing to show, or more runs
-    than colours.
+    ``labels``: what the runs are called, by default their policies. ``attainments``: of each run, if something was
+    promised, the share of all requests that got it, from 0 to 1; told beside what it is called. ``window_s``: which
+    seconds are shown of the runs, by default those around the longest gap of the first. Raises ``UserError`` if there
+    is nothing to show, or more runs than colours.
     """
     if not 1 <= len(runs) <= len(palette.SERIES):
         raise UserError(f"gaps are drawn of 1 to {len(palette.SERIES)} runs, not {len(runs)}")
     named = [*labels, *[""] * (len(runs) - len(labels))]
     times = [token_times_of(run, label) for run, label in zip(runs, named, strict=True)]
     bursts = burst_data(times, window_s, stall_s)
+    titles = [burst.label for burst in bursts]
+    if attainments:
+        told = zip(titles, attainments, strict=True)
+        titles = [f"{title}: {share:.1%} of all requests met the SLO" for title, share in told]
     sheet = new_figure(height_in=3.4 + 2.5 * len(runs))
     grid = sheet.add_gridspec(1 + len(runs), 1, height_ratios=[3.2, *[2.4] * len(runs)])
     upper = sheet.add_subplot(grid[0])
     _draw_tails(upper, times, stall_s)
-    for index, burst in enumerate(bursts):
+    for index, (burst, title) in enumerate(zip(bursts, titles, strict=True)):
         ax = sheet.add_subplot(grid[1 + index])
-        _draw_burst(ax, burst, stall_s, is_first=index == 0, is_last=index == len(bursts) - 1)
+        _draw_burst(ax, burst, title, stall_s, is_first=index == 0, is_last=index == len(bursts) - 1)
     return figure_of(upper)
 
 
@@ -191,7 +197,7 @@ def _equal_ones_together(runs: Sequence[TokenTimes]) -> list[tuple[FloatArray, l
     return curves
 
 
-def _draw_burst(ax: Axes, burst: Burst, stall_s: float, *, is_first: bool, is_last: bool) -> None:
+def _draw_burst(ax: Axes, burst: Burst, title: str, stall_s: float, *, is_first: bool, is_last: bool) -> None:
     from matplotlib.colors import ListedColormap
     from matplotlib.ticker import ScalarFormatter
 
@@ -219,7 +225,7 @@ def _draw_burst(ax: Axes, burst: Burst, stall_s: float, *, is_first: bool, is_la
     stalled_s, got_s = burst.seconds(palette.STALLED), burst.seconds(palette.DECODE)
     share = stalled_s / (stalled_s + got_s) if stalled_s + got_s else 0.0
     note = f"after their first token, requests are stalled {share:.0%} of the time"
-    heading(ax, burst.label, keys if is_first else (), note=note)
+    heading(ax, title, keys if is_first else (), note=note)
 
 
 def _pixels(burst: Burst) -> IntArray:

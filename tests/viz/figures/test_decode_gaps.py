@@ -118,6 +118,15 @@ def test_runs_with_the_same_gaps_are_one_curve() -> None:
     assert {"a", "b", "c"} <= texts, "each has its own burst below"
 
 
+def test_what_was_promised_stands_with_each_run() -> None:
+    runs = [busy("prefill_first"), busy("mixed"), busy("mixed")]
+    figure = decode_gaps(runs, labels=["a", "b", "c"], attainments=[0.125, 1, 0], stall_s=30)
+    assert flaws(figure) == []
+    texts = texts_of(figure)
+    assert {f"{told} of all requests met the SLO" for told in ("a: 12.5%", "b: 100.0%", "c: 0.0%")} <= texts
+    assert {text.partition(":")[0] for text in texts if "longest" in text} == {"a", "b and c"}
+
+
 def test_a_short_burst_has_ticks_that_differ() -> None:
     figure = decode_gaps([trace()], window_s=(9.125, 9.25), stall_s=5)
     figure.draw_without_rendering()
