@@ -11,7 +11,7 @@ import numpy as np
 from nanovllm.errors import UserError
 from viz.durations import unit_of
 from viz.figures.canvas import count_whole
-from viz.figures.history import FloatArray, History, IntArray
+from viz.figures.history import BoolArray, FloatArray, History, IntArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,13 +61,28 @@ class StepAxis:
         found = np.searchsorted(self.left, centres, side="right") - 1
         return np.where(centres < self.right[found], found + self.positions.start, -1)
 
+    @property
+    def gaps(self) -> FloatArray:
+        """How wide the gap is behind each drawn step but the last, 0 where there is none."""
+        return self.left[1:] - self.right[:-1]
+
+    def wide_gaps(self, limit: int) -> BoolArray:
+        """Which of the ``gaps`` are drawn: all; or where there are more than ``limit``, those as wide as a column of
+        ``limit`` columns."""
+        gaps = self.gaps
+        is_gap: BoolArray = gaps > 0
+        if is_gap.sum() > limit:
+            is_gap = gaps * limit > self.bounds[1] - self.bounds[0]
+        return is_gap
+
     def groups(self, limit: int) -> IntArray:
-        """Starts, counted from the first drawn step, of groups of consecutive steps that leave no gap between them.
+        """Starts, counted from the first drawn step, of groups of consecutive steps with none of the ``wide_gaps``
+        between them.
 
         From each gap on they are counted out anew, as many a group as make ``limit`` groups of a run without a gap.
         """
         size = -(-len(self) // limit)
-        begins = np.flatnonzero(np.append(True, self.left[1:] > self.right[:-1]))
+        begins = np.flatnonzero(np.append(True, self.wide_gaps(limit)))
         since_begin = np.arange(len(self)) - np.repeat(begins, np.diff(begins, append=len(self)))
         return np.flatnonzero(since_begin % size == 0)
 

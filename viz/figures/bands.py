@@ -22,12 +22,15 @@ MAX_COLUMNS = 700
 
 @dataclass(frozen=True)
 class Columns:
-    """Groups of consecutive steps with no gap inside, one a column; groups of one step while there are few enough."""
+    """Groups of consecutive steps, one a column; groups of one step while there are few enough. No gap is inside, but
+    for those that are too many and too narrow to be seen."""
 
     axis: StepAxis
     starts: IntArray
     left: FloatArray
     right: FloatArray
+    num_hidden_gaps: int
+    """So many are painted over."""
 
     @property
     def is_averaged(self) -> bool:
@@ -54,10 +57,12 @@ class Columns:
 
 
 def columns_of(axis: StepAxis, limit: int = MAX_COLUMNS) -> Columns:
-    """The columns of an axis: at most ``limit``, and one more for each time without a step."""
-    starts = axis.groups(limit)
-    last = np.append(starts[1:], len(axis)) - 1
-    return Columns(axis, starts, axis.left[starts], axis.right[last])
+    """The columns of an axis: at most ``limit``, and at most as many more for times without a step."""
+    starts, is_drawn = axis.groups(limit), axis.wide_gaps(limit)
+    last = starts[1:] - 1
+    right = np.where(is_drawn[last], axis.right[last], axis.left[starts[1:]])
+    num_hidden_gaps = int((axis.gaps > 0).sum() - is_drawn.sum())
+    return Columns(axis, starts, axis.left[starts], np.append(right, axis.right[-1]), num_hidden_gaps)
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,8 @@ def averaging(columns: Columns) -> str:
     """What the note says of columns that stand for several steps."""
     if not columns.is_averaged:
         return ""
-    return f"; a column averages up to {np.diff(columns.starts, append=len(columns.axis)).max()} steps"
+    hidden = f", {columns.num_hidden_gaps:,} short pauses left out" if columns.num_hidden_gaps else ""
+    return f"; a column averages up to {np.diff(columns.starts, append=len(columns.axis)).max()} steps{hidden}"
 
 
 def height_in(history: History, axis: StepAxis) -> float:

@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_COLUMNS = 1600
+MAX_ROWS = 4096
+"""Some times as many as there are pixels for them: an image of more is large, and shows no more."""
 
 ActivityImage = NDArray[np.uint8]
 """Codes (``Activity`` in order from 1, 0 for nothing), shape [rows, columns]."""
 
 
 def draw_image(ax: Axes, history: History, axis: StepAxis, rows: list[int]) -> None:
-    """Draw these requests, a row each."""
+    """Draw these requests, a row each; of more than ``MAX_ROWS``, so many at equal distances."""
     from matplotlib.colors import ListedColormap
 
     colours = [GROUND, *(image_colour(activity) for activity in Activity)]
     ax.imshow(
-        activity_image(history, axis, rows, MAX_COLUMNS),
+        activity_image(history, axis, _some(rows), MAX_COLUMNS),
         cmap=ListedColormap(colours),
         vmin=-0.5,
         vmax=len(colours) - 0.5,
@@ -34,6 +36,12 @@ def draw_image(ax: Axes, history: History, axis: StepAxis, rows: list[int]) -> N
         aspect="auto",
         interpolation="nearest",
     )
+
+
+def _some(rows: list[int]) -> list[int]:
+    if len(rows) <= MAX_ROWS:
+        return rows
+    return [rows[(2 * index + 1) * len(rows) // (2 * MAX_ROWS)] for index in range(MAX_ROWS)]
 
 
 def image_colour(activity: Activity) -> str:

@@ -97,14 +97,33 @@ def axis_of_time(paused_and_lasted: list[tuple[int, int]]) -> StepAxis:
     st.data(),
 )
 def test_a_column_is_as_wide_as_its_steps_and_paints_no_pause(axis: StepAxis, limit: int, data: st.DataObject) -> None:
+    num_pauses = int((axis.gaps > 0).sum())
+    limit = max(limit, num_pauses)
     columns = columns_of(axis, limit)
     widths = axis.right - axis.left
+    assert columns.num_hidden_gaps == 0
     assert (columns.right - columns.left).tolist() == np.add.reduceat(widths, columns.starts).tolist()
     values = np.array(data.draw(st.lists(st.integers(0, 99), min_size=len(axis), max_size=len(axis))))
     painted = (columns.mean(values) * (columns.right - columns.left)).sum()
     assert painted == pytest.approx((values * widths).sum()), "what is drawn weighs by time"
-    num_pauses = int((axis.left[1:] > axis.right[:-1]).sum())
     assert len(columns.starts) <= limit + num_pauses
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 2, 50]), st.integers(1, 9)), min_size=1).map(axis_of_time),
+    st.integers(1, 12),
+)
+def test_of_more_pauses_than_columns_only_long_ones_are_drawn(axis: StepAxis, limit: int) -> None:
+    columns = columns_of(axis, limit)
+    drawn = columns.left[1:] - columns.right[:-1]
+    num_pauses = int((axis.gaps > 0).sum())
+    assert (drawn >= 0).all()
+    assert int((drawn > 0).sum()) == num_pauses - columns.num_hidden_gaps <= limit
+    if columns.num_hidden_gaps:
+        width = (axis.bounds[1] - axis.bounds[0]) / limit
+        assert sorted(drawn[drawn > 0]) == sorted(axis.gaps[axis.gaps > width])
+    assert len(columns.starts) <= 2 * limit
+    assert (columns.left[0], columns.right[-1]) == axis.bounds
 
 
 def test_columns_are_counted_out_anew_after_a_pause() -> None:

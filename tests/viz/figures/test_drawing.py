@@ -10,12 +10,12 @@ from hypothesis import given, settings, strategies as st
 from matplotlib.figure import Figure
 
 from nanovllm.trace.events import AnyEvent, ChunkScheduled, Preempted, StepStarted
-from tests.trace.runs import Scenario, scenarios
+from tests.trace.runs import Scenario, request, scenarios
 from tests.viz.figures import runs
 from tests.viz.figures.drawn import flaws, texts_of
 from tests.viz.figures.test_measures import simulated
 from viz import figures
-from viz.figures import KINDS, draw, history_of
+from viz.figures import KINDS, draw, history_of, timeline_image
 from viz.figures.axis import step_axis
 from viz.figures.history import Activity
 from viz.figures.timeline_image import activity_image
@@ -79,6 +79,21 @@ def test_a_large_run_becomes_an_image_in_which_rare_events_survive() -> None:
             assert (exact[y, span.first : span.last + 1] == codes[span.activity]).all() or life.preemptions
         assert codes[Activity.PREFILL] in coarse[y] or codes[Activity.PREEMPTED] in coarse[y]
     assert texts_of(draw(events, "timeline")) >= {"60 requests, in order of arrival"}
+
+
+def test_an_image_of_very_many_requests_has_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = history_of(simulated(num_requests=60))
+    (whole,) = draw(history, "timeline").axes[0].images
+    monkeypatch.setattr(timeline_image, "MAX_ROWS", 20)
+    (some,) = draw(history, "timeline").axes[0].images
+    assert (some.get_array() == whole.get_array()[1::3]).all(), "the middle one of each three"
+    assert some.get_extent() == whole.get_extent()
+
+
+def test_pauses_that_are_left_out_are_told() -> None:
+    events = runs.run([request(index, range(3), 1, arrival_step=3 * index) for index in range(800)], num_blocks=4)
+    texts = texts_of(draw(events, "queues"))
+    assert any(text.endswith("; a column averages up to 2 steps, 799 short pauses left out") for text in texts)
 
 
 def test_the_key_of_a_timeline_knows_every_mark() -> None:
