@@ -163,11 +163,10 @@ def _print(result: SimulationResult | None, metrics: Metrics, times: str, as_jso
 def _run_to_dict(result: SimulationResult | None) -> dict[str, Any]:
     if result is None:
         return {}
-    import msgspec
 
     return {
         "time_s": result.time_s,
-        "time_spent": msgspec.to_builtins(result.time_spent),
+        "time_spent": result.time_spent.parts,
         "loop_time_s": result.loop_time_s,
         "facts": result.facts,
         "num_extrapolated_steps": result.num_extrapolated_steps,

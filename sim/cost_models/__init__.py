@@ -6,7 +6,6 @@ from sim.cost_models.roofline import Roofline
 from sim.cost_models.step_time import (
     BoundedCostModel,
     CostModel,
-    ExtrapolatedTime,
     MeasuredCostModel,
     PooledCostModel,
     RequestCostModel,
@@ -17,7 +16,6 @@ from sim.cost_models.table import Table
 __all__ = [
     "BoundedCostModel",
     "CostModel",
-    "ExtrapolatedTime",
     "Fitted",
     "HostOverhead",
     "MeasuredCostModel",

@@ -16,7 +16,7 @@ import msgspec
 from nanovllm.engine.batch import ScheduledBatch
 from sim.cost_models.misfit import Misfit
 from sim.cost_models.shape import StepShape
-from sim.cost_models.step_time import ExtrapolatedTime, StepTime
+from sim.cost_models.step_time import StepTime
 
 TOKEN_KNOTS = (
     *(0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768),
@@ -65,9 +65,9 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         num_tokens: int,
         factor: float = 1.0,
         host_s: float = 0.0,
-        result: type[StepTime] = StepTime,
+        is_extrapolated: bool = False,
     ) -> StepTime:
-        """``factor`` times what the terms say of the device, and the program's ``host_s``, as a ``result``;
+        """``factor`` times what the terms say of the device, and the program's ``host_s``;
         ``num_tokens``: with those that are computed in vain."""
         matmul_s = _sum_between(TOKEN_KNOTS, self.token_s, num_tokens) + shape.num_sequences * self.sequence_s
         read_s = (shape.decode_kv_tokens - shape.shared_kv_tokens) * self.kv_token_s
@@ -76,12 +76,13 @@ class Coefficients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         alone_s = _sum_between(CONTEXT_KNOTS, self.context_s, shape.longest_context)
         if alone_s > kv_traffic_s + attention_s:
             attention_s = alone_s - kv_traffic_s
-        return result(
+        return StepTime(
             factor * self.step_s,
             factor * matmul_s,
             factor * kv_traffic_s,
             factor * attention_s,
             host_s=host_s,
+            is_extrapolated=is_extrapolated,
         )
 
 
@@ -211,15 +212,14 @@ class Fitted:
         if self.misfit is not None and not shape.chunk_tokens and not shape.shared_kv_tokens:
             factor = self.misfit.factor(shape.num_sequences, shape.mean_decode)
         host_s = self.host[kind].of_step(shape) if self.host else 0.0
-        largest, result = self.largest.get(kind), StepTime
-        if largest is not None and (  # towards fewer there is no limit: the terms end at nothing
+        largest = self.largest.get(kind)
+        is_extrapolated = largest is not None and (  # towards fewer there is no limit: the terms end at nothing
             shape.num_tokens > largest.num_tokens
             or shape.longest_context > largest.longest_context
             or shape.decode_kv_tokens > largest.decode_kv_tokens
             or shape.num_sequences > largest.num_sequences
-        ):
-            result = ExtrapolatedTime
-        return self.device[kind].step_time(shape, self.sizes.padded(shape), factor, host_s, result)
+        )
+        return self.device[kind].step_time(shape, self.sizes.padded(shape), factor, host_s, is_extrapolated)
 
 
 def _in_words(largest: StepShape) -> str:

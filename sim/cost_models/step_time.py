@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -15,9 +15,6 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
     Arithmetic runs while memory is read, so ``matmul_s`` and ``attention_s`` are only what reading does not hide: a
     step in which both are 0 is bound by memory.
     """
-
-    is_extrapolated: ClassVar[bool] = False
-    """Whether the step is larger than all that were measured; see ``ExtrapolatedTime``."""
 
     weights_s: float = 0.0
     """Reading the weights, and the activations that the matrix products take and give."""
@@ -34,6 +31,13 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
     works ahead, this passes while the GPUs compute the step before."""
     gap_s: float = 0.0
     """What the GPUs wait for the program between two steps although it works ahead."""
+    is_extrapolated: bool = False
+    """Whether the step lies outside of what was measured: lines were drawn on."""
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The seconds, by name."""
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name.endswith("_s")}
 
     @property
     def device_s(self) -> float:
@@ -56,13 +60,8 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
             self.communication_s + other.communication_s,
             self.host_s + other.host_s,
             self.gap_s + other.gap_s,
+            self.is_extrapolated or other.is_extrapolated,
         )
-
-
-class ExtrapolatedTime(StepTime, frozen=True, gc=False):
-    """The time of a step that lies outside of what was measured: lines were drawn on."""
-
-    is_extrapolated: ClassVar[bool] = True
 
 
 class CostModel(Protocol):
@@ -119,7 +118,7 @@ class MeasuredCostModel(CostModel, Protocol):
 
 @runtime_checkable
 class BoundedCostModel(CostModel, Protocol):
-    """One that knows how far its measurements reach: beyond, it answers with an ``ExtrapolatedTime``."""
+    """One that knows how far its measurements reach: beyond, its times are extrapolated."""
 
     @property
     def measured(self) -> str:

@@ -12,7 +12,7 @@ from nanovllm.model_spec import ModelSpec
 from sim.cost_models.host import BLIS_GAP, HostOverhead
 from sim.cost_models.latency_tables import LatencyTables
 from sim.cost_models.shape import StepShape
-from sim.cost_models.step_time import ExtrapolatedTime, StepTime
+from sim.cost_models.step_time import StepTime
 
 _MOST_GRAPH_TOKENS = 512
 
@@ -49,12 +49,12 @@ class Table:
         shape = StepShape.of(batch)
         num_tokens = self._padded(shape.num_tokens)
         dense_s = self._dense_s(num_tokens) + self.tables.head(shape.num_sequences)
-        result = StepTime if self._is_within(shape, num_tokens) else ExtrapolatedTime
-        return result(
+        return StepTime(
             weights_s=min(self._weights_s, dense_s),
             matmul_s=max(0.0, dense_s - self._weights_s),
             attention_s=self.num_layers * self._attention_s(shape),
             gap_s=self.host.of_step(shape.num_sequences, self.num_layers),
+            is_extrapolated=not self._is_within(shape, num_tokens),
         )
 
     @property

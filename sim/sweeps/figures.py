@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_type_hints
 
-import msgspec
-
 from nanovllm.trace.metrics import Metrics
 from nanovllm.trace.metrics.latency import Latency
 from nanovllm.trace.metrics.slo import SloAttainment
@@ -43,7 +41,7 @@ def _types() -> dict[str, type]:
             known.update({_column(name, part): float for part in _OF_LATENCY})
         else:
             known[name] = annotation
-    time_spent = {f"time_spent_{name}": float for name in StepTime.__struct_fields__}
+    time_spent = {f"time_spent_{name}": float for name in StepTime().parts}
     return {
         **known,
         **dict.fromkeys(_OF_SLO, float),
@@ -63,8 +61,8 @@ def figures_of(metrics: Metrics, time_spent: StepTime) -> Figures:
             figures.update({_column(name, part): getattr(latency, part, None) for part in _OF_LATENCY})
         else:
             figures[name] = value
-    parts = msgspec.structs.asdict(time_spent)
-    return {**figures, **_slo_figures(metrics.slo), **{f"time_spent_{name}": value for name, value in parts.items()}}
+    parts = {f"time_spent_{name}": value for name, value in time_spent.parts.items()}
+    return {**figures, **_slo_figures(metrics.slo), **parts}
 
 
 def _slo_figures(slo: SloAttainment | None) -> Figures:

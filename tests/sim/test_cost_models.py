@@ -129,6 +129,7 @@ def test_the_parts_add_up() -> None:
     time = StepTime(1, 2, 4, 8, 16, 32)
     assert time.total_s == 63
     assert time + time == StepTime(2, 4, 8, 16, 32, 64)
+    assert (time + StepTime(is_extrapolated=True)).is_extrapolated
 
 
 def test_cards_are_found_by_name() -> None:
