@@ -7,9 +7,12 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 # Before the kernels: where there is no Triton, it skips this module.
-from tests.kernels import DTYPES, assert_near, generator, randn
+from tests.kernels import DTYPES, INTERPRETED, assert_near, generator, randn
 
 # isort: split
+import triton.language as tl
+
+from nanovllm.layers.triton import fragments
 from nanovllm.layers.triton.launch_parameters import GemvParameters, RowsParameters
 from nanovllm.layers.triton.linear import fused_linear, fused_linear_before_norm
 
@@ -86,9 +89,17 @@ def test_sizes_that_no_tile_divides(num_rows: int, out_size: int, in_size: int) 
 
 
 @pytest.mark.parametrize("num_rows", [1, 4])
-@pytest.mark.parametrize(("out_size", "in_size"), [(256, 1024), (64, 3072), (256, 896)])
-def test_the_default_parameters(num_rows: int, out_size: int, in_size: int) -> None:
-    check(num_rows, out_size, in_size, DTYPES[-1], norm=True, is_gated=True, rows=None, gemv=None)
+@pytest.mark.parametrize("is_gated", [False, True])
+@pytest.mark.parametrize(("out_size", "in_size"), [(256, 1024), (64, 3072), (256, 896), (4096, 64), (2048, 2080)])
+def test_the_default_parameters(num_rows: int, out_size: int, in_size: int, is_gated: bool) -> None:
+    check(num_rows, out_size, in_size, DTYPES[-1], norm=True, is_gated=is_gated, rows=None, gemv=None)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="a card has one version of Triton")
+@pytest.mark.parametrize("run", [2, 4])
+def test_in_whatever_runs_threads_hold_the_depth(run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fragments, "_RUN", tl.constexpr(run))
+    check(20, 40, 200, torch.float32, norm=True, is_gated=True, rows=ROWS)
 
 
 def test_a_norm_of_large_numbers_does_not_overflow_float16() -> None:
@@ -135,10 +146,16 @@ def test_any_sizes(
     widths=st.tuples(*[st.sampled_from([32, 64, 96, 200])] * 3),
     bias=st.booleans(),
     is_gated=st.booleans(),
+    rows=st.sampled_from([ROWS, None]),
 )
-@settings(max_examples=10)
+@settings(max_examples=15)
 def test_a_norm_between_two_products(
-    dtype: torch.dtype, num_rows: int, widths: tuple[int, int, int], bias: bool, is_gated: bool
+    dtype: torch.dtype,
+    num_rows: int,
+    widths: tuple[int, int, int],
+    bias: bool,
+    is_gated: bool,
+    rows: RowsParameters | None,
 ) -> None:
     """It begins in the first and ends in the second, and no launch is between them."""
     in_size, size, out_size = widths
@@ -149,10 +166,10 @@ def test_a_norm_between_two_products(
     norm = 1 + randn(size, dtype=dtype, rng=rng, scale=0.2)
     first_bias = randn(size, dtype=dtype, rng=rng) if bias else None
     second_bias = randn(len(second), dtype=dtype, rng=rng) if bias else None
-    hidden, weighted = fused_linear_before_norm(x, first, first_bias, residual, norm, rows_parameters=ROWS)
-    plain = fused_linear(x, first, first_bias, residual=residual, rows_parameters=ROWS)
+    hidden, weighted = fused_linear_before_norm(x, first, first_bias, residual, norm, rows_parameters=rows)
+    plain = fused_linear(x, first, first_bias, residual=residual, rows_parameters=rows)
     assert torch.equal(hidden, plain)
-    out = fused_linear(weighted, second, second_bias, eps=EPS, is_gated=is_gated, rows_parameters=ROWS)
+    out = fused_linear(weighted, second, second_bias, eps=EPS, is_gated=is_gated, rows_parameters=rows)
     wide = hidden.double()
     expected = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS) * norm.double() @ second.double().T
     if second_bias is not None:

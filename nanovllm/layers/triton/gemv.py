@@ -74,7 +74,7 @@ def gemv(
 ) -> None:
     """``fused_linear`` of one row into ``out`` ``[1, out_size]``."""
     in_size, out_size = x.shape[1], out.shape[1]
-    cols, num_warps = parameters or gemv_parameters(out_size, in_size)
+    cols, num_warps = parameters or gemv_parameters(out_size, in_size, is_gated, x.itemsize)
     gemv_kernel[(triton.cdiv(out_size, cols),)](
         x,
         weight,

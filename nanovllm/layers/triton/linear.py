@@ -56,8 +56,8 @@ def fused_linear(
         return out
     if norm is not None:
         assert not isinstance(x, WeightedRows), "there is one norm, not two"
-        # Within the product of several rows the norm would cost more than its own launch: its factors are needed
-        # between the loads and the matrix units, which otherwise meet in shared memory.
+        # Within the product of several rows the norm would cost more than its own launch: each program would have to
+        # read and sum up all of them before it can begin.
         x = rms_norm(x, norm, eps, pdl=pdl)
     multiply_rows(x, weight, out, next_norm=None, parameters=rows_parameters, **options)
     return out
