@@ -104,6 +104,15 @@ def test_an_infinite_logit_is_drawn(temperature: float) -> None:
     assert draw_with(logits, [temperature] * 2, [1, 2]) == [150, 150]
 
 
+@pytest.mark.parametrize("temperature", [1e30, 1e38, float("inf")])
+def test_however_hot_what_has_no_chance_is_not_drawn(temperature: float) -> None:
+    logits = torch.zeros(40, 70, device=DEVICE)
+    logits[:, :35] = float("-inf")
+    token_ids = draw_with(logits, [temperature] * 40, list(range(40)))
+    assert all(35 <= token_id < 70 for token_id in token_ids)
+    assert len(set(token_ids)) > 10
+
+
 def test_positions_are_counted_up_where_there_is_a_sequence() -> None:
     logits = randn(4, 300, dtype=torch.float32, rng=generator(4))
     temperatures, keys = torch.tensor([0.0, 1.0, 1.0, 0.0], device=DEVICE), make_keys(4, 0)

@@ -21,6 +21,8 @@ LARGEST_SCORE = tl.constexpr(1.0e38)
 """The difference of two logits or scores that are no further from 0 is a number still."""
 SMALLEST_TEMPERATURE = tl.constexpr(1e-30)
 """What is smaller counts as this: it is as good as greedy already."""
+LARGEST_TEMPERATURE = tl.constexpr(1e30)
+"""What is larger counts as this: all that is a number is as likely, and all else still is not drawn."""
 
 
 @triton.jit
@@ -62,7 +64,8 @@ def gumbel_noise(bits):
 @triton.jit
 def score_scale(temperature):
     """What logits are multiplied by before the noise is added, if there is any."""
-    return tl.where(temperature > 0, LOG2_E / tl.maximum(temperature, SMALLEST_TEMPERATURE), 1.0)
+    bounded = tl.minimum(tl.maximum(temperature, SMALLEST_TEMPERATURE), LARGEST_TEMPERATURE)
+    return tl.where(temperature > 0, LOG2_E / bounded, 1.0)
 
 
 @triton.jit
