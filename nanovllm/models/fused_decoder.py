@@ -50,6 +50,7 @@ class FusedDecoder:
         hidden_size]``, ready for ``compute_logits``."""
         embedding = self._model.embed_tokens
         is_whole = embedding.vocabulary.is_whole
+        # Without ``pdl``: what lies behind it reads the step's plan before its wait.
         hidden = take_rows(embedding.weight, token_ids) if is_whole else embedding(token_ids)  # [num_rows, hidden_size]
         is_small = len(token_ids) <= MAX_FUSED_ROWS
         weighted: WeightedRows | None = None

@@ -71,8 +71,8 @@ class FusedSteps(RowSteps):
     def _compute_rows(self, num_rows: int, shares_prefixes: bool) -> Tensor:
         rows, prefix = self._rows, self._prefix
         # Launched without ``pdl``: the plan begins when the draws of the step before, which move the rows on, have
-        # ended. The embedding behind it lets nothing begin before it has ended itself. So all kernels
-        # of the layers and the draw may read plan and rows before they wait for the one ahead.
+        # ended. The embedding behind it is launched so, too. All kernels of the layers and the draw come after it, and
+        # may read plan and rows before they wait for the one ahead.
         step = self._attention.plan(
             rows.context_lens[:num_rows],
             rows.block_tables[:num_rows],

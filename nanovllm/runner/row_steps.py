@@ -145,6 +145,7 @@ class RowSteps(ABC):
         logits = self._compute_logits(self._compute_prompts(inputs))
         token_ids = torch.empty(len(sequences), dtype=torch.int32, device=self._device)
         temperatures, keys, places = draws[0].view(torch.float32), draws[1:3], draws[3]
+        # What it reads before its wait was sent ahead of all of torch's own kernels in between, which wait themselves.
         return draw(logits, temperatures, keys, places, token_ids, vocabulary=self._vocabulary, pdl=self._pdl)
 
     def _draws(self, sequences: list[Sequence]) -> Tensor:

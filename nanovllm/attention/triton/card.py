@@ -28,5 +28,7 @@ def shared_memory_bytes(device: torch.device) -> int:
 
 def launch_options(num_warps: int, pdl: bool) -> dict[str, int | bool]:
     """How Triton compiles and starts a kernel. ``pdl``: it may start while the one ahead of it ends (programmatic
-    dependent launch, from Hopper on), so it must wait before it touches what that one reads or writes."""
+    dependent launch, from Hopper on). Since kernels let the next one start before they wait themselves, those further
+    ahead may still run, too. So before its wait a kernel reads only what was written ahead of a launch without ``pdl``
+    that lies between, and it writes nothing. After the wait all kernels ahead have ended."""
     return {"num_warps": num_warps, "launch_pdl": pdl, "enable_fp_fusion": True}

@@ -107,7 +107,9 @@ def decode_kernel(
         if PREFETCHES:
             begin, end = find_tokens(seq_start, seq_end, share_start, share_end, position, prefix_len, TILE)
             table = block_tables + tl.minimum(seq, num_seqs - 1).to(tl.int64) * stride_table
-            for first in tl.range(begin, tl.where(seq < num_seqs, end, begin), TILE, num_stages=1):
+            # No more than two tiles: a long context would push itself out of the cache, and the wait would come late.
+            end = tl.where(seq < num_seqs, tl.minimum(end, begin + 2 * TILE), begin)
+            for first in tl.range(begin, end, TILE, num_stages=1):
                 prefetch_tile(keys, values, table, first, end, stride_block, stride_token, HEAD_DIM, BLOCK_SIZE, TILE)
         tl.extra.cuda.gdc_wait()
     while (seq < num_seqs) & (seq_start < share_end):

@@ -65,14 +65,13 @@ class DecodeAttention:
         *,
         prefix: PrefixStep | None = None,
         parameters: DecodeParameters | None = None,
-        pdl: bool = False,
     ) -> DecodeStep:
         """Cut the work of a step, on the card: one launch, before the first layer.
 
         ``context_lens`` ``[num_seqs]`` int32: tokens of each context, the one that is computed included. 0 stands for
         no sequence; such rows come last, nothing is computed for them, and their output stays as it is.
         ``block_tables`` ``[num_seqs, max_blocks]`` int32. ``prefix``: leading tokens that ``PrefixAttention`` attends
-        to. ``pdl``: start while the kernel before ends (programmatic dependent launch; on a Hopper card or newer).
+        to.
         """
         num_seqs = len(context_lens)
         assert num_seqs <= self.max_seqs, "there is memory for max_seqs sequences"
@@ -92,8 +91,7 @@ class DecodeAttention:
             NUM_SHARES=parameters.num_shares,
             SEQS=triton.next_power_of_2(num_seqs),
             TILE=parameters.tile,
-            PDL=pdl,
-            **launch_options(4, pdl),
+            **launch_options(4, pdl=False),
         )
         return DecodeStep(context_lens, block_tables, prefix, parameters)
 
@@ -114,9 +112,8 @@ class DecodeAttention:
         newest tokens, not yet normalised and rotated. ``keys``, ``values``: one layer's pool ``[num_blocks,
         block_size, num_kv_heads, head_dim]``, blocks of a power of 2, at least 16 tokens; the newest tokens are stored
         in it. Writes and returns ``out`` ``[num_seqs, num_heads, head_dim]``, contiguous, of the pool's type.
-        ``pdl``: as in ``plan``, and sooner: the plan and what it was made from are read while kernels ahead may still
-        run. So between the launches that write those and this one, there must be one without ``pdl``: only such a one
-        waits for all before it.
+        ``pdl``: see ``launch_options``; the plan and what it was made from are read before the wait. So one launch
+        without it must lie between the plan's and this.
         """
         shape, parameters, prefix = self.shape, step.parameters, step.prefix
         assert qkv.dtype == keys.dtype == self.dtype, "all numbers are of the pool's type"

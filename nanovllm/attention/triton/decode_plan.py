@@ -19,12 +19,8 @@ def plan_decode_kernel(
     NUM_SHARES: tl.constexpr,
     SEQS: tl.constexpr,  # num_seqs rounded up to a power of 2
     TILE: tl.constexpr,
-    PDL: tl.constexpr,
 ):
     """Cut the row of all tiles into equal shares: a program for each SHARES_AT_ONCE of them."""
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     seq = tl.arange(0, SEQS)
     is_seq = seq < num_seqs
     own_lens = tl.load(context_lens + seq, mask=is_seq, other=0) - tl.load(prefix_lens + seq, mask=is_seq, other=0)

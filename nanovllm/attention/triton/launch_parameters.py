@@ -1,7 +1,8 @@
 """How each attention kernel is cut into programs: the one place to look at when a card is to be made faster.
 
-The defaults were measured on an NVIDIA H200 with 16 query heads, 8 KV heads of 128 numbers, bfloat16; wider numbers and
-heads get what their registers allow. Every launch takes other parameters as an argument.
+The defaults were measured on an NVIDIA H200 with 16 query heads, 8 KV heads of 128 numbers, bfloat16, decode steps with
+contexts of 256 to 2,200 tokens; wider numbers and heads get what their registers allow. Every launch takes other
+parameters as an argument.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MEASURED_KV_HEADS = 8
 
 class DecodeParameters(NamedTuple):
     """``num_shares`` shares are computed by ``num_shares * num_kv_heads`` programs; tiles are of ``tile`` tokens.
-    ``prefetches``: a share's keys and values are asked into the L2 cache while the kernel ahead still runs."""
+    ``prefetches``: a share's first keys and values are asked into the L2 cache while the kernel ahead still runs."""
 
     num_shares: int
     tile: int
@@ -88,7 +89,7 @@ def decode_parameters(
     best = _DECODE_BEHIND_PREFIX if is_behind_prefix else best
     card = multiprocessors(device) / MEASURED_MULTIPROCESSORS
     num_shares = max(round(best.num_shares * _MEASURED_KV_HEADS * card / shape.num_kv_heads), 1)
-    num_warps = max(best.num_warps, best.tile // 16) if shape.half_up > 64 else best.num_warps
+    num_warps = max(best.num_warps, best.tile // 16, 2) if shape.half_up > 64 else best.num_warps
     return _fitting(best._replace(num_shares=num_shares, num_warps=num_warps), 16, shape, itemsize, device)
 
 
