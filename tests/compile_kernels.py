@@ -1,14 +1,19 @@
 """Compile all kernels for NVIDIA's Hopper, without a card: a script, since Triton decides once whether to interpret.
 
 Prints a line of JSON for each kernel: its name, the shared memory of a program in bytes, whether Hopper's products of
-warp groups are used, and how often threads give each other numbers.
+warp groups are used, or those of warps, how often threads give each other numbers, and the bytes of each thread that
+found no register.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "0"
@@ -43,6 +48,17 @@ class AbsentCard:
         return 0
 
 
+def stack_bytes(program: bytes) -> int:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(program)
+        file.flush()
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+        usage = subprocess.run(
+            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    return max(int(size) for size in re.findall(r"STACK:(\d+)", usage))
+
+
 def compile_instead_of_launching() -> None:
     launch = JITFunction.run
 
@@ -52,7 +68,9 @@ def compile_instead_of_launching() -> None:
             "kernel": self.fn.__name__,
             "shared_bytes": kernel.metadata.shared,
             "uses_warp_groups": "warp_group_dot " in kernel.asm["ttgir"],
+            "uses_matrix_units": "mma.sync" in kernel.asm["ptx"],
             "num_shuffles": kernel.asm["ptx"].count("shfl.sync"),
+            "stack_bytes": stack_bytes(kernel.asm["cubin"]),
         }
         sys.stdout.write(json.dumps(line) + "\n")
 
@@ -75,8 +93,9 @@ def launch_attention(shape: HeadShape, block_size: int, num_seqs: int) -> None:
     decode = DecodeAttention(shape, max_seqs=num_seqs, dtype=DTYPE, device=device)
     prefix = PrefixAttention(shape, max_seqs=num_seqs, block_size=block_size, dtype=DTYPE, device=device)
     prefix.attend(qkv, *pool, transform, context_lens, tables, pdl=True)
-    plan = decode.plan(context_lens, tables, prefix=prefix.step, pdl=True)
-    decode.attend(plan, qkv, *pool, transform, out, pdl=True)
+    for step in (prefix.step, None):
+        plan = decode.plan(context_lens, tables, prefix=step)
+        decode.attend(plan, qkv, *pool, transform, out, pdl=True)
     store(qkv, context_lens, context_lens, *pool, query, transform, shape)
     chunks = plan_prefill([num_seqs], [num_seqs], tables, shape, dtype=DTYPE)
     attend_chunks(chunks, query, *pool, out, shape)
@@ -96,8 +115,21 @@ def launch_layers() -> None:
     draw(x, torch.zeros(16), keys, keys[0], keys[1], advance=True, pdl=True)
 
 
+def launch_products(in_size: int, out_size: int, dtype: torch.dtype) -> None:
+    """Of a decoder with one row and several, as wide as they come."""
+
+    for num_rows in (1, 16):
+        x, weight = torch.zeros(num_rows, in_size, dtype=dtype), torch.empty(2 * out_size, in_size, dtype=dtype)
+        fused_linear(x, weight, pdl=True)
+        fused_linear(x, weight, is_gated=True, pdl=True)
+
+
 if __name__ == "__main__":
     compile_instead_of_launching()
-    launch_attention(HeadShape(16, 8, 128), block_size=256, num_seqs=256)
+    for num_seqs in (1, 2, 256):
+        launch_attention(HeadShape(16, 8, 128), block_size=256, num_seqs=num_seqs)
+    for in_size, out_size in ((1024, 3072), (14336, 2048), (8192, 28672)):
+        launch_products(in_size, out_size, DTYPE)
+    launch_products(1024, 3072, torch.float32)
     launch_attention(HeadShape(14, 2, 64), block_size=16, num_seqs=8)
     launch_layers()

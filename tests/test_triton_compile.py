@@ -45,6 +45,9 @@ def test_all_kernels_compile_for_hopper(tmp_path: Path) -> None:
         assert kernel["shared_bytes"] <= SHARED_BYTES
         if kernel["kernel"] in ("prefix_kernel", "prefill_kernel"):
             assert kernel["uses_warp_groups"], "the fast path for 16-bit numbers is taken"
-        if kernel["kernel"] == "rows_kernel":  # its sums shuffle, too
-            assert kernel["num_shuffles"] < 40, "factors lie as the matrix units take them"
-            assert kernel["shared_bytes"] <= 8192, "likewise"
+        if kernel["kernel"] == "rows_kernel" and kernel["uses_matrix_units"]:
+            # What is left are its sums; factors that do not lie right are a hundred more, or 32 KB.
+            assert kernel["num_shuffles"] < 64, "factors lie as the matrix units take them"
+            assert kernel["shared_bytes"] <= 16384, "likewise"
+        if kernel["kernel"] in ("decode_kernel", "gemv_kernel", "rows_kernel"):
+            assert kernel["stack_bytes"] <= 128, "parameters fit the registers, or nearly"
