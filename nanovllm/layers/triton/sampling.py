@@ -103,7 +103,7 @@ def draw_tiles_kernel(
     logit = tl.load(logits + row * stride_logits + begin + column, mask=in_vocab, other=float("-inf")).to(tl.float32)
     scale = score_scale(temperature)
     limit = LARGEST_SCORE / tl.maximum(scale, 1.0)
-    logit = tl.maximum(logit, -limit)  # of NaN, too, that makes a number: rows without a sequence may hold anything
+    logit = tl.where(logit > -limit, logit, -limit)  # a number of NaN, too: rows without a sequence may hold anything
     tile_largest = tl.minimum(tl.max(logit, 0), limit)
     score = logit - tile_largest
     if temperature > 0:
