@@ -84,18 +84,20 @@ def rows_kernel(
         parts = tl.load(squares + row[:, None] * NUM_PARTS + part, mask=part < NUM_PARTS, other=0.0)
     if residual is not None:
         before = tl.load(residual + place, mask=mask, other=0.0).to(tl.float32)
-    acc = tl.zeros([SLICES, ROWS, COLS], tl.float32)
-    acc_up = tl.zeros([SLICES, ROWS, COLS], tl.float32)
-    for start in tl.static_range(0, SLICE, DEPTH):
-        in_k = None if K == SLICES * SLICE else k + start
-        rows = load_steps(x_place + start, stride_x, line, num_rows, in_k, K, ROWS, AT_ONCE)
-        if start > 0:
-            weights = load_steps(weight_place + start, K, weight_line, N, in_k, K, COLS, AT_ONCE)
-        acc = multiply_steps(acc, rows, weights, AT_ONCE, SLICES, ROWS, COLS)
+    rows = load_steps(x_place, stride_x, line, num_rows, in_k, K, ROWS, AT_ONCE)
+    nothing = tl.zeros([SLICES, ROWS, COLS], tl.float32)
+    acc = multiply_steps(nothing, rows, weights, AT_ONCE, SLICES, ROWS, COLS)
+    acc_up = nothing
+    if GATED:
+        acc_up = multiply_steps(nothing, rows, up_weights, AT_ONCE, SLICES, ROWS, COLS)
+    for start in tl.range(DEPTH, SLICE, DEPTH, num_stages=1):
+        late_k = None if K == SLICES * SLICE else k + start
+        late_rows = load_steps(x_place + start, stride_x, line, num_rows, late_k, K, ROWS, AT_ONCE)
+        late_weights = load_steps(weight_place + start, K, weight_line, N, late_k, K, COLS, AT_ONCE)
         if GATED:
-            if start > 0:
-                up_weights = load_steps(up_place + start, K, weight_line, N, in_k, K, COLS, AT_ONCE)
-            acc_up = multiply_steps(acc_up, rows, up_weights, AT_ONCE, SLICES, ROWS, COLS)
+            late_up = load_steps(up_place + start, K, weight_line, N, late_k, K, COLS, AT_ONCE)
+            acc_up = multiply_steps(acc_up, late_rows, late_up, AT_ONCE, SLICES, ROWS, COLS)
+        acc = multiply_steps(acc, late_rows, late_weights, AT_ONCE, SLICES, ROWS, COLS)
 
     y = tl.sum(acc, 0)  # [ROWS, COLS]
     up = tl.sum(acc_up, 0)
