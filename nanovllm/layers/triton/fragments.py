@@ -63,13 +63,7 @@ def as_left(step, SLICES: tl.constexpr, LINES: tl.constexpr):
 @triton.jit
 def as_right(step, SLICES: tl.constexpr, LINES: tl.constexpr):
     """What ``load_step`` returned, as the right factor: ``[SLICES, STEP, LINES]``."""
-    if LINES == 8:
-        step = tl.permute(tl.reshape(step, (SLICES, 8, 4, 8 // _RUN, _RUN)), (0, 3, 2, 4, 1))
-    elif LINES == 16:
-        step = tl.permute(tl.reshape(step, (SLICES, 8, 4, 8 // _RUN, _RUN, 2)), (0, 3, 2, 4, 5, 1))
-    else:
-        step = tl.permute(tl.reshape(step, (SLICES, 8, 4, 8 // _RUN, _RUN, 2, 2)), (0, 3, 2, 4, 6, 5, 1))
-    return tl.reshape(step, (SLICES, STEP, LINES))
+    return tl.permute(as_left(step, SLICES, LINES), (0, 2, 1))
 
 
 @triton.jit
